@@ -1,0 +1,30 @@
+"""Values to bytes and back.
+
+A value passes through up to four stages on its way to the store. `Codec.encode` turns it into a *tree* of JSON-shaped
+builtin containers, in which what JSON cannot say is tagged. `diff` compares two trees, so that a growing state costs
+its growth. `pack` makes bytes of a tree, compressed where that pays. `DataKey.seal` encrypts them, for runs that have
+a key. Reading is the same way back, and each stage refuses what it cannot vouch for.
+"""
+
+from __future__ import annotations
+
+from .cipher import DataKey, Keyring, WrappedKey
+from .delta import diff, patch
+from .frame import check_size, pack, redacted_digest, redaction, unpack
+from .tree import Tree
+from .values import Codec
+
+__all__ = [
+    "Codec",
+    "DataKey",
+    "Keyring",
+    "Tree",
+    "WrappedKey",
+    "check_size",
+    "diff",
+    "pack",
+    "patch",
+    "redacted_digest",
+    "redaction",
+    "unpack",
+]

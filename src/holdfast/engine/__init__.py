@@ -1,0 +1,330 @@
+"""The engine: one open store, the worker that holds runs of it, and the handles that users work with.
+
+`Holdfast` is what `holdfast.open` gives. It makes `Run` handles (`holdfast.engine.run`), whose writes pass through a
+`Lease` (numbers, hashes, states) to the `Committer` (group commit) and on to the store; reads come back through
+`Journals` (verified, decrypted, unpacked) into a `Fold`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any
+
+from holdfast.clock import new_uid
+from holdfast.codec import Codec, Keyring, WrappedKey
+from holdfast.commit import Committer
+from holdfast.engine import archive
+from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, drive
+from holdfast.engine.journals import Journals
+from holdfast.engine.run import AsyncRun, Run, run_info
+from holdfast.engine.worker import DEFAULT_LEASE, Worker
+from holdfast.errors import Claimed, DefinitionChanged, RunDamaged, RunEnded, RunNotFound, UsageError
+from holdfast.journal import Data, genesis, next_entry
+from holdfast.model import ENDED, Create, Filter, Kind, RunRecord, Status
+from holdfast.stores.base import Store, check_id
+from holdfast.views import AuditReport, Page, RunInfo
+
+MAX_BYTES = 64 * 1024 * 1024  # of one payload
+
+
+class Engine:
+    """What all handles of one open store share."""
+
+    def __init__(self, store: Store, codec: Codec, keyring: Keyring | None, lease: float, max_bytes: int) -> None:
+        self.store = store
+        self.codec = codec
+        self.committer = Committer(store)
+        self.journals = Journals(store, codec, keyring, max_bytes)
+        self.worker = Worker(store, lease)
+        self.held: set[Run] = set()
+        self.closed = False
+
+    def close(self) -> None:
+        """Give up all claims and close the store."""
+        if self.closed:
+            return
+        self.closed = True
+        try:
+            for run in list(self.held):
+                lease = run._lease
+                if lease is not None:
+                    drive(run._let_go(lease), self.committer)
+        finally:
+            self.worker.stop()
+            self.store.close()
+
+
+class Holdfast(Operable):
+    """An open store. Use it in a ``with`` statement, or ``async with`` for the same with awaits."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._store = engine.store
+        self._codec = engine.codec
+        self._journals = engine.journals
+        self._committer = engine.committer
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._store.place}>"
+
+    def __enter__(self) -> Holdfast:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> AsyncHoldfast:
+        return AsyncHoldfast(self._engine)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up all claims and close the store. May be repeated."""
+        self._engine.close()
+
+    def register(self, type: type, **how: Any) -> type:
+        """Make a type of yours known, so that stored values of it can be read. See `Codec.register`."""
+        self._codec.register(type, **how)
+        return type
+
+    # --- runs
+
+    @Operation
+    def run(
+        self,
+        id: str,
+        *,
+        workflow: str | None = None,
+        definition: Any = None,
+        tags: Mapping[str, str] | None = None,
+    ) -> Op[Run]:
+        """The run of this id, made if there is none.
+
+        ``workflow`` names what the run is a run of, and ``definition`` is anything that describes it (its steps,
+        its version): a run that was made for another one is refused with `DefinitionChanged`.
+        """
+        check_id(id)
+        digest = self._codec.digest(self._codec.encode(definition, "definition")) if definition is not None else None
+        record = yield Read(lambda: self._store.get(id))
+        if record is None:
+            create = self._first(id, workflow, digest, _checked_tags(tags))
+            record = yield Settle(self._committer.submit(create))
+        self._check_same(record, workflow, digest)
+        return self._handle(record)
+
+    def _first(self, id: str, workflow: str | None, digest: str | None, tags: dict[str, str]) -> Create:
+        uid, now = new_uid(self._store.clock), self._store.clock.now()
+        key = self._journals.new_key(uid)
+        data: Data = {"definition": digest}
+        payload = self._journals.seal(uid, key is not None, f"0/{Kind.CREATED}", data, "run")
+        root = genesis(uid)
+        record = RunRecord(
+            uid=uid,
+            id=id,
+            created_at=now,
+            root=root,
+            workflow=workflow,
+            tags=tags,
+            key_id=key.key_id if key else None,
+            key_blob=key.blob if key else None,
+        )
+        return Create(record, (next_entry(root, 0, Kind.CREATED, now, None, payload),))
+
+    def _check_same(self, record: RunRecord, workflow: str | None, digest: str | None) -> None:
+        if workflow is not None and record.workflow != workflow:
+            raise DefinitionChanged(
+                record.id, f"it is a run of workflow {record.workflow!r}, not of {workflow!r}; use another id"
+            )
+        if digest is not None:
+            uid, first = self._journals.entry(record, 0)
+            made_for = self._journals.data(record.id, uid, first).get("definition")
+            if made_for != digest:
+                raise DefinitionChanged(
+                    record.id,
+                    "it was made for another definition; open it without definition= to go on all the same, or use "
+                    "another id",
+                )
+
+    def _handle(self, record: RunRecord) -> Run:
+        make = AsyncRun if isinstance(self, Async) else Run
+        return make(self._engine, record.id, record.uid)
+
+    @Operation
+    def get(self, id: str) -> Op[Run]:
+        """The run of this id; raises `RunNotFound` if there is none."""
+        record = yield Read(lambda: self._store.get(check_id(id)))
+        if record is None:
+            raise RunNotFound(id)
+        return self._handle(record)
+
+    @Operation
+    def runs(
+        self,
+        *,
+        status: Status | str | Collection[Status | str] | None = None,
+        workflow: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        prefix: str | None = None,
+        created_from: datetime | None = None,
+        created_before: datetime | None = None,
+        limit: int = 50,
+        after: str | None = None,
+    ) -> Op[Page[RunInfo]]:
+        """Runs, newest first, filtered and paged: give the page's ``next`` as ``after=``."""
+        filter = Filter(
+            statuses=_statuses(status),
+            workflow=workflow,
+            tags=tuple(sorted(_checked_tags(tags).items())),
+            prefix=prefix,
+            created_from=_micros(created_from),
+            created_before=_micros(created_before),
+        )
+        if limit < 1:
+            raise UsageError(f"limit={limit}: a page has at least one run")
+        found = yield Read(lambda: self._store.find(filter, before=after, limit=limit + 1))
+        page = [run_info(record) for record in found[:limit]]
+        return Page(tuple(page), page[-1].uid if len(found) > limit else None)
+
+    # --- looking after the store
+
+    @Operation
+    def recover(self) -> Op[tuple[str, ...]]:
+        """Make the runs ready again whose holder died; their ids.
+
+        Not needed for going on: a dead holder's run can be claimed at any time. It makes the list of runs true, and
+        finishes rollbacks that were under way.
+        """
+        recovered: list[str] = []
+        for record in (yield Read(lambda: self._store.orphans(limit=1_000_000))):
+            run = self._handle(record)
+            try:
+                lease = yield from run._claim()
+                yield from run._let_go(lease)
+            except (Claimed, RunDamaged, RunEnded, RunNotFound):
+                continue  # somebody else was faster, or the run is parked now and says why
+            recovered.append(record.id)
+        return tuple(recovered)
+
+    @Operation
+    def prune(
+        self,
+        *,
+        older_than: timedelta | None = None,
+        keep_last: int = 0,
+        statuses: Collection[Status | str] = ENDED,
+        dry_run: bool = False,
+    ) -> Op[tuple[str, ...]]:
+        """Delete runs of these statuses that were not written to for this long, except the newest few; their ids.
+
+        A run that somebody holds is never touched, nor are entries that a fork shares. With ``dry_run`` nothing is
+        deleted.
+        """
+        if older_than is None and not keep_last:
+            raise UsageError("prune() would delete every ended run: say older_than= or keep_last=")
+        now = self._store.clock.now()
+        limit = now - older_than // timedelta(microseconds=1) if older_than is not None else now
+        filter = Filter(statuses=_statuses(statuses))
+        pruned: list[str] = []
+        seen, before = 0, None
+        while page := (yield Read(lambda before=before: self._store.find(filter, before=before, limit=500))):  # type: ignore[misc]
+            before = page[-1].uid
+            for record in page:
+                seen += 1
+                if seen <= keep_last or record.updated_at > limit or record.worker is not None:
+                    continue
+                if dry_run or (yield Read(lambda record=record: self._delete(record))):  # type: ignore[misc]
+                    pruned.append(record.id)
+        return tuple(pruned)
+
+    def _delete(self, record: RunRecord) -> bool:
+        try:
+            return self._store.delete(record.uid, expected=record)
+        except Claimed:
+            return False
+
+    @Operation
+    def audit(self, run: str | Run, *, head: str | None = None) -> Op[AuditReport]:
+        """Verify a run's journal. See `Run.audit`."""
+        handle = run if isinstance(run, Run) else (yield from type(self).get.function(self, run))
+        return (yield from type(handle).audit.function(handle, head=head))
+
+    @Operation
+    def rotate_keys(self) -> Op[int]:
+        """Wrap the data keys of all runs with the keyring's current master key; how many were. Entries stay."""
+        keyring = self._journals.keyring
+        if keyring is None:
+            raise UsageError("open the store with keys= to rotate them")
+        rotated, before = 0, None
+        everything = Filter(hidden=None)
+        while page := (yield Read(lambda before=before: self._store.find(everything, before=before, limit=500))):  # type: ignore[misc]
+            before = page[-1].uid
+            for record in page:
+                if record.key_id in (None, keyring.current) or record.key_blob is None:
+                    continue
+                new = keyring.rewrap(record.uid, WrappedKey(record.key_id, record.key_blob), self._store.clock)
+                swap: Callable[[], bool] = lambda record=record, new=new: self._store.rewrap(  # type: ignore[misc]  # noqa: E731
+                    record.uid, record.key_blob, new.key_id, new.blob
+                )
+                rotated += yield Read(swap)
+        return rotated
+
+    backup = Operation(archive.backup)
+    restore = Operation(archive.restore)
+
+
+class AsyncHoldfast(Holdfast, Async):
+    """The same for async callers: every operation is awaited."""
+
+
+def _checked_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
+    made = dict(tags or {})
+    if not all(isinstance(name, str) and isinstance(value, str) for name, value in made.items()):
+        raise UsageError(f"tags are text by text, not {made!r}")
+    return made
+
+
+def _statuses(given: Status | str | Collection[Status | str] | None) -> tuple[Status, ...]:
+    if given is None:
+        return ()
+    names = [given] if isinstance(given, str) else list(given)
+    try:
+        return tuple(sorted(Status(name) for name in names))
+    except ValueError as error:
+        raise UsageError(f"{error}; a status is one of {', '.join(Status)}") from None
+
+
+def _micros(moment: datetime | None) -> int | None:
+    if moment is None:
+        return None
+    if moment.tzinfo is None:
+        raise UsageError(f"{moment!r} has no time zone; give one, such as datetime.UTC")
+    return int(moment.timestamp() * 1_000_000)
+
+
+def open(
+    url: str,
+    *,
+    keys: Keyring | None = None,
+    lease: float = DEFAULT_LEASE,
+    max_bytes: int = MAX_BYTES,
+    store: Store | None = None,
+) -> Holdfast:
+    """Open a store: ``memory://``, ``files:///path`` or ``sqlite:///path``; it is made if there is none.
+
+    ``keys`` encrypts everything that is put in. ``lease`` is how many seconds a claim outlives its last heartbeat.
+    ``max_bytes`` is the largest payload. A ``store`` of one's own is used in place of the URL.
+    """
+    if lease <= 0:
+        raise UsageError(f"lease={lease}: a lease lasts for more than 0 seconds")
+    if store is None:
+        from holdfast.stores import open_store
+
+        store = open_store(url)
+    return Holdfast(Engine(store, Codec(), keys, lease, max_bytes))

@@ -1,0 +1,135 @@
+"""Backup to one file, and restore.
+
+The file is lines of JSON: a header, then for each run its record, its entries and its inbox, and a last line with
+the number of runs and a digest of everything before it, so that a file that was cut short or changed is noticed
+before anything is restored. Payloads are copied as they are stored: what is encrypted stays encrypted.
+
+A restored run that was still going on is parked (`Status.BLOCKED`): a copy never repeats effects by itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.engine.drive import Op, Read
+from holdfast.errors import BackupDamaged, RunExists, StoreError, StoreTooNew
+from holdfast.journal import verify
+from holdfast.model import ENDED, Entry, Filter, Item, RunRecord, Status
+from holdfast.stores.base import READER, Store
+
+if TYPE_CHECKING:
+    from holdfast.engine import Holdfast
+
+FORMAT = "holdfast backup"
+RESTORED = "restored from a backup, so it may be a copy of a run that goes on elsewhere"
+
+
+class _Archived(msgspec.Struct):
+    record: RunRecord
+    entries: list[Entry]
+    items: list[Item]
+    taken: list[str]
+
+
+def backup(hf: Holdfast, path: str) -> Op[int]:
+    """Copy the whole store into one file, while others work; returns the number of runs."""
+    return int((yield Read(lambda: _backup(hf._store, os.fspath(path)))))
+
+
+def _backup(store: Store, path: str) -> int:
+    digest, runs = sha256(), 0
+    temporary = f"{path}.{os.getpid()}.new"
+    try:
+        with open(temporary, "xb") as file:
+            for line in _lines(store):
+                digest.update(line)
+                file.write(line)
+                runs += 1
+            footer = {"runs": runs - 1, "sha256": digest.hexdigest()}
+            file.write(msgspec.json.encode(footer) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise StoreError(path, f"the backup could not be written: {error.strerror}") from error
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+    folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+    return runs - 1
+
+
+def _lines(store: Store) -> Iterator[bytes]:
+    yield msgspec.json.encode({"format": FORMAT, "oldest_reader": READER}) + b"\n"
+    before = None
+    while page := store.find(Filter(hidden=None), before=before, limit=100):
+        before = page[-1].uid
+        for listed in page:
+            record = store.journal(listed.uid)
+            if record is not None:
+                entries = store.read(record.uid, record.base, record.seq)
+                verify(record.id, entries)
+                archived = _Archived(record, entries, store.inbox(record.uid), store.taken(record.uid))
+                yield msgspec.json.encode(archived) + b"\n"
+
+
+def restore(hf: Holdfast, path: str) -> Op[tuple[str, ...]]:
+    """Take in all runs of a backup; returns the ids of those that are parked until `Run.unblock`.
+
+    Nothing is restored if the file is damaged (`BackupDamaged`) or one of its runs is here already (`RunExists`).
+    """
+    return (yield Read(lambda: _restore(hf._store, os.fspath(path))))  # type: ignore[no-any-return]
+
+
+def _restore(store: Store, path: str) -> tuple[str, ...]:
+    runs = [archived for archived in _read(path) if not _is_here(store, archived.record)]
+    for archived in runs:
+        record = archived.record
+        if store.journal(record.uid) is not None or (not record.hidden and store.get(record.id) is not None):
+            raise RunExists(record.id, "a run of this id is in the store already; restore into an empty store")
+    parked: list[str] = []
+    for archived in sorted(runs, key=lambda archived: len(archived.record.lineage)):
+        record = replace(archived.record, worker=None)
+        if record.status not in ENDED and not record.hidden:
+            record = replace(record, status=Status.BLOCKED, reason=RESTORED)
+            parked.append(record.id)
+        store.adopt(record, archived.entries, archived.items, archived.taken)
+    return tuple(parked)
+
+
+def _is_here(store: Store, record: RunRecord) -> bool:
+    """Whether a restore that was broken off brought this run in already."""
+    here = store.journal(record.uid)
+    return (
+        here is not None
+        and here.hash == record.hash
+        and (here.hidden or here.reason == RESTORED or here.status in ENDED)
+    )
+
+
+def _read(path: str) -> list[_Archived]:
+    """The runs of a backup, after its digest was checked."""
+    try:
+        with open(path, "rb") as file:
+            *lines, footer = file.read().splitlines(keepends=True)
+        end: Any = msgspec.json.decode(footer)
+        if end["sha256"] != sha256(b"".join(lines)).hexdigest():
+            raise BackupDamaged(path)
+        header: Any = msgspec.json.decode(lines[0])
+        if header["format"] != FORMAT:
+            raise BackupDamaged(path, "this is not a backup of Holdfast; nothing was restored")
+        if header["oldest_reader"] > READER:
+            raise StoreTooNew(path, "the backup was written by a newer Holdfast; upgrade this one")
+        return [msgspec.json.decode(line, type=_Archived) for line in lines[1:]]
+    except OSError as error:
+        raise StoreError(path, f"the backup could not be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise BackupDamaged(path) from error

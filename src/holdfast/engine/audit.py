@@ -1,0 +1,64 @@
+"""Is the history as it was written? The hash chain tells."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.codec import redacted_digest
+from holdfast.engine.drive import Op, Read
+from holdfast.engine.journals import ERASED_HEADER
+from holdfast.errors import RunDamaged, UsageError
+from holdfast.journal import payload_digest
+from holdfast.model import Kind, RunRecord
+from holdfast.views import AuditReport
+
+if TYPE_CHECKING:
+    from holdfast.engine.run import Run
+
+
+def audit(run: Run, *, head: str | None = None) -> Op[AuditReport]:
+    """Verify the run's whole journal, inherited entries included; raises `RunDamaged` naming the first bad entry.
+
+    The report's ``head`` is worth keeping elsewhere: given to a later audit, it also finds a history that was cut
+    short or rewritten as a whole, which nothing inside the store can show.
+    """
+    record = yield Read(run._record)
+    return (yield Read(lambda: _audit(run, record, head)))  # type: ignore[no-any-return]
+
+
+def _audit(run: Run, record: RunRecord, head: str | None) -> AuditReport:
+    expected = _parse(head) if head is not None else None
+    hashes: dict[int, bytes] = {}
+    erased: dict[int, str] = {}
+    vouched: dict[int, str] = {}
+    before = b""
+    for uid, entry in run._journals.entries(record, 0, record.seq):
+        if before and entry.prev != before:
+            raise RunDamaged(run.id, f"entry {entry.seq} does not follow the entry before it: the history was changed")
+        before = hashes[entry.seq] = entry.hash
+        if redacted_digest(entry.payload) is not None:
+            erased[entry.seq] = payload_digest(entry.payload[ERASED_HEADER:]).hex()
+        if entry.kind == Kind.REDACTED:
+            data = run._journals.data(run.id, uid, entry)
+            vouched |= dict(zip(data["seqs"], data["left"], strict=True))
+    for seq, left in erased.items():
+        if vouched.get(seq) != left:
+            raise RunDamaged(run.id, f"entry {seq} was erased, but no entry of the journal says so")
+    if expected is not None:
+        _check_head(run.id, hashes, *expected)
+    return AuditReport(run.id, len(hashes), tuple(erased), f"{record.seq}:{before.hex()}")
+
+
+def _parse(head: str) -> tuple[int, bytes]:
+    try:
+        seq, _, digest = head.partition(":")
+        return int(seq), bytes.fromhex(digest)
+    except ValueError:
+        raise UsageError(f"head={head!r} is not what an audit gave as its head (number:hash)") from None
+
+
+def _check_head(run: str, hashes: dict[int, bytes], seq: int, digest: bytes) -> None:
+    if seq not in hashes:
+        raise RunDamaged(run, f"the history was cut short: it ended at {seq} before, now at {max(hashes, default=-1)}")
+    if hashes[seq] != digest:
+        raise RunDamaged(run, f"the history up to entry {seq} is not the one that the given head was taken from")

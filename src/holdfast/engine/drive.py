@@ -1,0 +1,136 @@
+"""One implementation for sync and async callers.
+
+An operation is a generator. It decides, and where it has to wait it yields a request: `Settle` a submitted write,
+`Read` from the store, or `Call` a user's function. A driver carries the request out and sends the result back in.
+There are two drivers, one that blocks and one that awaits; which one is used depends on whether the object that the
+operation belongs to is `Async`. So ``run.save(...)`` is written once, and is a plain call on a `Run` and an awaitable
+on an `AsyncRun`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+
+from holdfast.commit import Committer, Ticket
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound="Operable")
+
+
+class Settle:
+    """Wait until a submitted write is committed."""
+
+    __slots__ = ("ticket",)
+
+    def __init__(self, ticket: Ticket) -> None:
+        self.ticket = ticket
+
+
+class Read:
+    """Ask the store something."""
+
+    __slots__ = ("ask",)
+
+    def __init__(self, ask: Callable[[], Any]) -> None:
+        self.ask = ask
+
+
+class Call:
+    """Call a user's function, which may be a coroutine function if the caller is async."""
+
+    __slots__ = ("args", "function", "kwargs")
+
+    def __init__(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+
+
+Request = Settle | Read | Call
+Op = Generator[Request, Any, R]
+
+
+class Operable:
+    """Something whose operations need a committer."""
+
+    _committer: Committer
+
+
+class Async:
+    """Marks a class whose operations are awaited."""
+
+
+class Operation(Generic[S, P, R]):
+    """A generator method that is driven in the way that its object wants."""
+
+    def __init__(self, function: Callable[Concatenate[S, P], Op[R]]) -> None:
+        self.function = function
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: Async, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> Callable[P, R]: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
+        driver = drive_async if isinstance(instance, Async) else drive
+        function = self.function
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> Any:
+            return driver(function(instance, *args, **kwargs), instance._committer)
+
+        return call
+
+
+def drive(operation: Op[R], committer: Committer) -> R:
+    """Carry out an operation, blocking where it waits."""
+    try:
+        request = next(operation)
+        while True:
+            try:
+                if type(request) is Settle:
+                    value = committer.settle(request.ticket)
+                elif type(request) is Read:
+                    value = request.ask()
+                else:
+                    value = _call(request)
+            except BaseException as error:
+                request = operation.throw(error)
+            else:
+                request = operation.send(value)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+async def drive_async(operation: Op[R], committer: Committer) -> R:
+    """Carry out an operation, awaiting where it waits. Reads of embedded stores are too short to leave the loop."""
+    try:
+        request = next(operation)
+        while True:
+            try:
+                if type(request) is Settle:
+                    value = await committer.settle_async(request.ticket)
+                elif type(request) is Read:
+                    value = request.ask()
+                else:
+                    value = _call(request)
+                    if hasattr(value, "__await__"):
+                        value = await value
+            except BaseException as error:
+                request = operation.throw(error)
+            else:
+                request = operation.send(value)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+def _call(request: Request) -> Any:
+    assert isinstance(request, Call)
+    return request.function(*request.args, **request.kwargs)

@@ -1,0 +1,176 @@
+"""Reads a run's journal through its forks: verified, decrypted, unpacked; and makes payloads for new entries.
+
+Every entry that passes through here is checked against its hash first. What does not fit is `RunDamaged`, naming
+the entry; what was erased on request is `Redacted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from holdfast.codec import Codec, DataKey, Keyring, Tree, WrappedKey, check_size, pack, patch, redacted_digest, unpack
+from holdfast.errors import KeyMissing, NoCheckpoint, Redacted, RunDamaged
+from holdfast.journal import Data, Fold, is_live, live_ranges, segments, verify
+from holdfast.model import Entry, Kind, RunRecord
+from holdfast.stores.base import Store
+
+ERASED_HEADER = 33  # the mark of an erased payload and the digest of what was there
+
+
+class Saved(Struct, frozen=True):
+    """A saved state: the tree of everything that was given to ``save``, and what it took to read it."""
+
+    seq: int
+    at: int
+    tree: dict[str, Tree]
+    snapshot: int
+    chain_bytes: int
+
+
+class Journals:
+    """The journals of a store, seen through a codec and a keyring."""
+
+    def __init__(self, store: Store, codec: Codec, keyring: Keyring | None, max_bytes: int) -> None:
+        self.store = store
+        self.codec = codec
+        self.keyring = keyring
+        self.max_bytes = max_bytes
+        self._keys: dict[str, DataKey] = {}
+
+    # --- payloads
+
+    def new_key(self, uid: str) -> WrappedKey | None:
+        """A data key for a new journal, if this engine encrypts."""
+        if self.keyring is None:
+            return None
+        self._keys[uid], wrapped = self.keyring.new_data_key(uid, self.store.clock)
+        return wrapped
+
+    def seal(self, uid: str, encrypted: bool, place: str, data: Data, what: str) -> bytes:
+        """The payload to store for ``data``."""
+        payload = pack(data)
+        check_size(payload, what, limit=self.max_bytes, warn_at=self.max_bytes // 2)
+        if encrypted:
+            payload = self._key(uid).seal(payload, f"{uid}/{place}".encode(), self.store.clock)
+        return payload
+
+    def open(self, run: str, uid: str, place: str, payload: bytes) -> Data:
+        """What was given to `seal`; raises `RunDamaged` if it does not add up."""
+        try:
+            if payload[:1] == b"\x02":
+                payload = self._key(uid).open(payload, f"{uid}/{place}".encode())
+            data = unpack(payload)
+        except ValueError as error:
+            raise RunDamaged(run, f"{place} cannot be read ({error}); restore the run from a backup") from error
+        if not isinstance(data, dict):
+            raise RunDamaged(run, f"{place} is not what it should be; restore the run from a backup")
+        return data
+
+    def blind(self, record: RunRecord, text: str) -> str:
+        """A digest of user text that may stand in the clear."""
+        if record.key_id is not None:
+            return self._key(record.uid).blind(text)
+        from hashlib import blake2b
+
+        return blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def _key(self, uid: str) -> DataKey:
+        key = self._keys.get(uid)
+        if key is None:
+            record = self.store.journal(uid)
+            if record is None or record.key_id is None or record.key_blob is None:
+                raise RunDamaged(record.id if record else uid, "an entry is encrypted, but the run has no key")
+            if self.keyring is None:
+                raise KeyMissing(
+                    f"run {record.id!r} is encrypted with key {record.key_id!r}; open the store with keys="
+                )
+            key = self._keys[uid] = self.keyring.unwrap(uid, WrappedKey(record.key_id, record.key_blob))
+        return key
+
+    def data(self, run: str, uid: str, entry: Entry) -> Data:
+        """The payload of an entry. Of an erased one, what stayed of it; with ``erased`` set."""
+        payload = entry.payload
+        if redacted_digest(payload) is not None:
+            payload = payload[ERASED_HEADER:]
+        return self.open(run, uid, f"{entry.seq}/{entry.kind}", payload)
+
+    # --- entries
+
+    def entries(self, record: RunRecord, lo: int, hi: int, *, saved: bool | None = None) -> Iterator[tuple[str, Entry]]:
+        """The entries lo to hi of a run, inherited ones included, each verified, with the uid of its journal."""
+        for uid, start, end in segments(record, lo, hi):
+            found = self.store.read(uid, start, end, saved=saved)
+            verify(record.id, found)
+            if saved is None:
+                check_gapless(record.id, found, start, end)
+            for entry in found:
+                yield uid, entry
+
+    def headers(self, record: RunRecord, lo: int, hi: int) -> list[Entry]:
+        """The entries lo to hi without their payloads, for lists."""
+        return [
+            entry
+            for uid, start, end in segments(record, lo, hi)
+            for entry in self.store.read(uid, start, end, payloads=False)
+        ]
+
+    def entry(self, record: RunRecord, seq: int) -> tuple[str, Entry]:
+        """One entry; raises `NoCheckpoint` if there is none of that number."""
+        if 0 <= seq <= record.seq:
+            for found in self.entries(record, seq, seq):
+                return found
+        raise NoCheckpoint(record.id, f"there is no entry {seq}; the newest is {record.seq}")
+
+    def fold(self, record: RunRecord, upto: int, fold: Fold | None = None) -> Fold:
+        """What was done up to an entry; a fold of an earlier point is carried on."""
+        fold = fold or Fold(record.id)
+        for uid, entry in self.entries(record, fold.seq + 1, upto, saved=False):
+            fold.add(entry.seq, entry.kind, entry.at, self.data(record.id, uid, entry))
+        fold.seq = max(fold.seq, upto)
+        return fold
+
+    # --- states
+
+    def state(self, record: RunRecord, at: int | None = None) -> Saved | None:
+        """The last state that was saved at or before an entry (the newest, if none is given)."""
+        if at is None:
+            seq = record.state
+        else:
+            _, entry = self.entry(record, at)
+            seq = entry.seq if entry.kind == Kind.SAVED else entry.state
+        if seq is None:
+            return None
+        uid, last = self.entry(record, seq)
+        if last.state is None or last.kind != Kind.SAVED:
+            raise RunDamaged(record.id, f"entry {seq} should be a saved state and is not")
+        links = [(uid, last)]
+        if last.state < seq:
+            ranges = live_ranges(record.rewinds, seq)
+            earlier = self.entries(record, last.state, seq - 1, saved=True)
+            links = [link for link in earlier if is_live(ranges, link[1].seq)] + links
+        tree: Tree = None
+        for uid, entry in links:
+            data = self.data(record.id, uid, entry)
+            if "erased" in data:
+                raise Redacted(
+                    record.id, f"the state at {seq} builds on entry {entry.seq}, which was erased on request"
+                )
+            try:
+                tree = data["s"] if "s" in data else patch(tree, data["d"]) if data["d"] is not None else tree
+            except (KeyError, ValueError) as error:
+                raise RunDamaged(record.id, f"the state in entry {entry.seq} does not add up: {error}") from error
+        if not isinstance(tree, dict):
+            raise RunDamaged(record.id, f"the state at {seq} has no beginning: entry {last.state} is missing")
+        size = sum(len(entry.payload) for _, entry in links)
+        return Saved(seq, last.at, tree, last.state, size)
+
+
+def check_gapless(run: str, entries: list[Entry], lo: int, hi: int) -> None:
+    """Raise `RunDamaged` if the entries are not exactly lo to hi, each chained to the one before."""
+    for expected, entry in enumerate(entries, lo):
+        if entry.seq != expected or (expected > lo and entry.prev != entries[expected - lo - 1].hash):
+            raise RunDamaged(run, f"entry {expected} is missing; restore the run from a backup")
+    if len(entries) != hi - lo + 1:
+        raise RunDamaged(run, f"the journal ends at {lo + len(entries) - 1}, but should reach {hi}")

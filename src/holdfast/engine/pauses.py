@@ -1,0 +1,108 @@
+"""Pausing for a person: a question is asked, the lease is given up, and the answer makes the run ready again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.drive import Op, Read
+from holdfast.engine.questions import check_answer, form, load_fields, store_fields
+from holdfast.errors import QuestionClosed, UsageError
+from holdfast.journal import Asked, Data, Fold, question_id
+from holdfast.model import Change, Item, Kind, Status
+from holdfast.views import Field, Question, moment
+
+if TYPE_CHECKING:
+    from holdfast.engine.lease import Lease
+    from holdfast.engine.run import Run
+
+
+def pause(
+    run: Run, prompt: str, fields: Iterable[Field | Mapping[str, Any]] = (), output_key: str = "answer"
+) -> Op[Question]:
+    """Ask a person, and give up the lease until there is an answer.
+
+    The answer is found under ``output_key`` in the checkpoint's ``answers`` once the run was claimed again.
+    """
+    if not isinstance(prompt, str) or not isinstance(output_key, str) or not output_key:
+        raise UsageError("a question has a prompt and an output_key, both text")
+    checked = form(fields)
+    data: Data = {"prompt": prompt, "fields": store_fields(checked), "output_key": output_key}
+    lease, owned = yield from run._enter()
+    change = Change(status=Status.WAITING, release=True)
+    try:
+        seq = yield from run._write(lease, [(Kind.ASKED, data)], change=change, what="question")
+    except BaseException:
+        yield from run._leave(lease, owned)
+        raise
+    run._give_up(lease)
+    return question(run.id, run.uid, lease.fold.questions[seq])
+
+
+def question(run: str, uid: str, asked: Asked) -> Question:
+    """An open question as users see it."""
+    return Question(
+        id=question_id(uid, asked),
+        run=run,
+        prompt=asked.prompt,
+        fields=load_fields(asked.fields),
+        output_key=asked.output_key,
+        seq=asked.seq,
+        at=moment(asked.at),
+    )
+
+
+def questions(run: Run) -> Op[tuple[Question, ...]]:
+    """The questions that wait for an answer, oldest first."""
+    fold = yield from run._seen()
+    return tuple(question(run.id, run.uid, asked) for asked in fold.questions.values())
+
+
+def answer(run: Run, value: Any, *, question: str | None = None, by: str | None = None) -> Op[None]:
+    """Answer an open question (the only one, if none is named). Anybody may; the first answer counts.
+
+    Raises `AnswerRefused` naming every problem if it does not fit the fields, and `QuestionClosed` if the question
+    was answered already. Nothing is consumed then.
+    """
+    open_questions = yield from questions(run)
+    chosen = [asked for asked in open_questions if question in (None, asked.id)]
+    if not chosen:
+        raise QuestionClosed(run.id, f"question {question or ''} is not open: it was answered already, or never asked")
+    if len(chosen) > 1:
+        ids = ", ".join(asked.id for asked in chosen)
+        raise UsageError(f"run {run.id!r} has several open questions; name one of them with question=: {ids}")
+    asked = chosen[0]
+    checked = check_answer(run.id, asked.fields, value)
+    data: Data = {"question": asked.seq, "id": asked.id, "value": run._codec.encode(checked, "answer"), "by": by}
+    record = yield Read(run._record)
+    key = f"answer:{asked.id}"
+    payload = run._journals.seal(record.uid, record.key_id is not None, f"inbox/{key}", data, "answer")
+    item = Item(key, "answer", run._store.clock.now(), payload)
+    if not (yield Read(lambda: run._store.post(record.uid, item))):
+        raise QuestionClosed(run.id, f"question {asked.id} was answered by somebody else just now")
+    if run._lease is not None:
+        yield from drain(run, run._lease)
+
+
+def drain(run: Run, lease: Lease) -> Op[None]:
+    """Move what waits in the inbox into the journal."""
+    for item in (yield Read(lambda: run._store.inbox(run.uid))):
+        data = run._journals.open(run.id, run.uid, f"inbox/{item.key}", item.payload)
+        yield from run._write(lease, _lines(run.uid, lease.fold, item, data), took=(item.key,))
+
+
+def _lines(uid: str, fold: Fold, item: Item, data: Data) -> list[tuple[str, Data]]:
+    """The entries that an inbox item becomes; none for what no longer fits, such as an abandoned question's answer."""
+    if item.kind == "answer":
+        asked = fold.questions.get(data["question"])
+        if asked is not None and question_id(uid, asked) == data["id"]:
+            return [(Kind.ANSWERED, {name: data[name] for name in ("question", "value", "by")})]
+    elif item.kind == "mark" and data["key"] not in fold.steps:
+        return [(Kind.MARKED, data)]
+    return []
+
+
+def preview(uid: str, fold: Fold, item: Item, data: Data) -> None:
+    """Count an inbox item as if it were in the journal already."""
+    for kind, line in _lines(uid, fold, item, data):
+        fold.add(fold.seq + 1, kind, item.at, line)

@@ -1,0 +1,104 @@
+"""Going back: undo the effects of the abandoned part, newest first, then end the effective history earlier.
+
+The plan is journaled before anything is undone, and each undo when it is done. So a rollback that dies half-way is
+continued by whoever claims the run next, and an undo that succeeded is not called again. (One that died between
+acting and saying so is: an undo has to bear being called twice.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.drive import Call, Op, Read
+from holdfast.engine.steps import effect
+from holdfast.engine.undo import find
+from holdfast.errors import UndoRefused
+from holdfast.journal import Fold, Mark, rollback_plan
+from holdfast.model import Change, Kind, Rewind
+from holdfast.stores.base import ANY
+from holdfast.views import PlannedUndo, RollbackPlan, RollbackReport
+
+if TYPE_CHECKING:
+    from holdfast.engine.lease import Lease
+    from holdfast.engine.run import Run
+
+
+def plan_rollback(run: Run, to: int) -> Op[RollbackPlan]:
+    """What a rollback to this entry would do, without doing it."""
+    record = yield Read(run._record)
+    fold = yield from run._seen()
+    marks = [fold.ledger[seq] for seq in rollback_plan(fold, record, to)]
+    return RollbackPlan(to, tuple(PlannedUndo(effect(mark), _action(mark)) for mark in marks))
+
+
+def _action(mark: Mark) -> Any:
+    if mark.status != "done":
+        return "uncertain"
+    return "undo" if mark.data.get("undo") and "erased" not in mark.data else "irreversible"
+
+
+def rollback(run: Run, to: int) -> Op[RollbackReport]:
+    """Undo the effects after this entry, newest first, and go on from there. The history stays.
+
+    An undo that fails is reported and the others are still made. Works on ended runs too, which can then go on.
+    """
+    lease, owned = yield from run._enter(allow=ANY)
+    try:
+        plan = rollback_plan(lease.fold, (yield Read(run._record)), to)
+        for seq in plan:
+            if _action(lease.fold.ledger[seq]) == "undo":
+                find(lease.fold.ledger[seq].data["undo"])  # refused here, nothing is half done
+        begun = Change(rollback=lease.seq + 1)
+        yield from run._write(lease, [(Kind.ROLLBACK_BEGUN, {"to": to, "plan": plan})], change=begun)
+        return (yield from finish_rollback(run, lease))
+    finally:
+        yield from run._leave(lease, owned)
+
+
+def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
+    """Carry a rollback that has begun to its end."""
+    rolling = lease.fold.rolling
+    assert rolling is not None
+    for seq in rolling.plan:
+        mark = lease.fold.ledger[seq]
+        if seq in rolling.results or _action(mark) != "undo":
+            continue
+        error = yield from _undo(run, mark)
+        outcome = {"effect": seq, "ok": error is None, "error": error}
+        yield from run._write(lease, [(Kind.UNDONE, outcome)])
+    record = yield Read(run._record)
+    _, target = yield Read(lambda: run._journals.entry(record, rolling.to))
+    state = target.seq if target.kind == Kind.SAVED else target.state
+    rewind = Change(rewind=Rewind(lease.seq + 1, rolling.to))
+    yield from run._write(lease, [(Kind.REWOUND, {"to": rolling.to})], change=rewind, state=state, moves_state=True)
+    return _report(lease.fold, rolling.to, rolling.plan)
+
+
+def _undo(run: Run, mark: Mark) -> Op[str | None]:
+    """Call the undo of an effect; what it failed with, if so."""
+    function = find(mark.data["undo"])
+    decode = run._codec.decode
+    try:
+        args = [decode(value) for value in mark.data["args"]]
+        kwargs = {name: decode(value) for name, value in mark.data["kwargs"].items()}
+        yield Call(function, (decode(mark.result), *args), kwargs)
+    except UndoRefused:
+        raise
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"[:2000]
+    return None
+
+
+def _report(fold: Fold, to: int, plan: list[int]) -> RollbackReport:
+    by_status: dict[str, list[Any]] = {"undone": [], "undo_failed": [], "left": [], "uncertain": [], "raised": []}
+    for seq in plan:
+        mark = fold.ledger[seq]
+        by_status[mark.status].append(effect(mark))
+    return RollbackReport(
+        to,
+        fold.generation,
+        undone=tuple(by_status["undone"]),
+        failed=tuple(by_status["undo_failed"]),
+        irreversible=tuple(by_status["left"]),
+        uncertain=(*by_status["uncertain"], *by_status["raised"]),
+    )

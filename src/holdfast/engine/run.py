@@ -1,0 +1,469 @@
+"""A handle on one run: everything that can be asked of it or done to it.
+
+`Run` is the table of contents. What belongs to one subject lives in a module of its own: steps and effects in
+`holdfast.engine.steps`, pauses in `holdfast.engine.pauses`, going back in `holdfast.engine.rollback`. Here are the
+claim, the states, and the run as a whole.
+
+A handle reads at any time. To write it must hold the run's lease: ``with run.claim():`` keeps it for a block; a
+writing call outside of such a block claims the run for just that call.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Generator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import new_uid
+from holdfast.codec import redaction
+from holdfast.commit import Ticket
+from holdfast.engine import pauses, rollback, steps
+from holdfast.engine.audit import audit
+from holdfast.engine.checkpoint import Checkpoint, StepsAt
+from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, drive
+from holdfast.engine.lease import Lease
+from holdfast.errors import (
+    Claimed,
+    LeaseLost,
+    RunDamaged,
+    RunExists,
+    RunNotFound,
+    UsageError,
+)
+from holdfast.journal import (
+    Data,
+    Fold,
+    erased,
+    fork_lineage,
+    fork_rewinds,
+    is_live,
+    live_ranges,
+    next_entry,
+    payload_digest,
+)
+from holdfast.model import Append, Change, Create, Kind, RunRecord, Status
+from holdfast.stores.base import ANY, LIVE, check_id
+from holdfast.views import EntryInfo, Page, RunInfo, moment
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+
+
+class Run(Operable):
+    """One run of a store."""
+
+    def __init__(self, engine: Engine, id: str, uid: str) -> None:
+        self.id = id
+        self.uid = uid
+        self._engine = engine
+        self._store = engine.store
+        self._codec = engine.codec
+        self._journals = engine.journals
+        self._committer = engine.committer
+        self._lock = threading.RLock()
+        self._lease: Lease | None = None
+        self._fold: Fold | None = None
+        self._active: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id!r}>"
+
+    # --- what the modules of this package use
+
+    def _record(self) -> RunRecord:
+        record = self._store.journal(self.uid)
+        if record is None or record.hidden:
+            raise RunNotFound(self.id, "the run was deleted")
+        return record
+
+    def _refold(self, record: RunRecord) -> Fold:
+        """The fold of the run as it is now, carried on from the last time."""
+        with self._lock:
+            if self._lease is not None:
+                return self._lease.fold
+            self._fold = self._journals.fold(record, record.seq, self._fold)
+            return self._fold
+
+    def _seen(self) -> Op[Fold]:
+        """The fold, with what waits in the inbox already counted."""
+        record = yield Read(self._record)
+        fold = yield Read(lambda: self._refold(record))
+        items = yield Read(lambda: self._store.inbox(self.uid))
+        if items:
+            fold = fold.copy()
+            for item in items:
+                data = self._journals.open(self.id, self.uid, f"inbox/{item.key}", item.payload)
+                pauses.preview(self.uid, fold, item, data)
+        return fold  # type: ignore[no-any-return]
+
+    def _enter(self, allow: Collection[Status] = LIVE) -> Op[tuple[Lease, bool]]:
+        """The lease to write with, and whether it was claimed for this call alone."""
+        if self._lease is not None:
+            return self._lease, False
+        return (yield from self._claim(allow)), True
+
+    def _leave(self, lease: Lease, owned: bool) -> Op[None]:
+        if owned:
+            yield from self._let_go(lease)
+
+    def _write(self, lease: Lease, lines: Sequence[tuple[str, Data]], **how: Any) -> Op[int]:
+        """Write entries and wait until they are lasting; the number of the first."""
+        return (yield from self._settle(lease, lease.write(lines, **how)))
+
+    def _settle(self, lease: Lease, ticket: Ticket) -> Op[int]:
+        try:
+            yield Settle(ticket)
+        finally:
+            lease.settled(ticket)
+        assert isinstance(ticket.write, Append)
+        return ticket.write.entries[0].seq if ticket.write.entries else lease.seq
+
+    # --- the claim
+
+    def _claim(self, allow: Collection[Status] = LIVE) -> Op[Lease]:
+        """Claim the run, take in what waits in its inbox, and finish a rollback that has begun."""
+        worker = yield Read(self._engine.worker.ready)
+        record = yield Read(lambda: self._store.claim(self.uid, worker, allow))
+        lease = Lease(record, self._journals, self._committer, Fold(self.id))
+        try:
+            lease.fold = yield Read(lambda: self._refold(record))
+            yield from pauses.drain(self, lease)
+            if record.rollback is not None:
+                yield from rollback.finish_rollback(self, lease)
+        except RunDamaged as damage:
+            yield from self._let_go(lease, Change(status=Status.BLOCKED, release=True, reason=str(damage)))
+            raise
+        except BaseException:
+            yield from self._let_go(lease)
+            raise
+        return lease
+
+    def _hold(self) -> Op[Lease]:
+        if self._lease is not None:
+            raise Claimed(self.id, "this handle holds the run already")
+        lease = yield from self._claim()
+        self._lease = lease
+        self._engine.held.add(self)
+        return lease
+
+    def _let_go(self, lease: Lease, change: Change | None = None) -> Op[None]:
+        """Give up the lease in the store; if it was lost, there is nothing to give up."""
+        change = change or Change(status=resting_status(lease.fold), release=True)
+        try:
+            yield from self._write(lease, (), change=change)
+        except LeaseLost:
+            pass
+        finally:
+            self._give_up(lease)
+
+    def _give_up(self, lease: Lease) -> None:
+        with self._lock:
+            if self._lease is lease:
+                self._lease = None
+                self._engine.held.discard(self)
+
+    def claim(self) -> Holding:
+        """Become the one holder of the run; raises `Claimed` if another one has it.
+
+        ``with run.claim():`` gives it up at the end of the block. Without ``with``, call `release`.
+        """
+        return Holding(self, drive(self._hold(), self._committer))
+
+    @Operation
+    def release(self) -> Op[None]:
+        """Give up the claim, so that another holder may go on. May be repeated."""
+        if self._lease is not None:
+            yield from self._let_go(self._lease)
+
+    @property
+    def status(self) -> Status:
+        """In what state the run is now."""
+        return self._record().status
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch under which this handle holds the run, or None."""
+        return self._lease.record.epoch if self._lease is not None else None
+
+    # --- states
+
+    @Operation
+    def save(
+        self,
+        state: Any,
+        *,
+        next: str | None = None,
+        queue: Any = None,
+        variables: Any = None,
+        node: str | None = None,
+    ) -> Op[int]:
+        """Checkpoint the state, and what comes next; returns its sequence number.
+
+        Only what changed since the save before is stored. The state may be changed or thrown away afterwards.
+        """
+        tree: Data = {"state": self._codec.encode(state, "state")}
+        for name, value in (("node", node), ("next", next), ("queue", queue), ("variables", variables)):
+            if value is not None:
+                tree[name] = self._codec.encode(value, name)
+        lease, owned = yield from self._enter()
+        try:
+            return (yield from self._settle(lease, lease.save(tree)))
+        finally:
+            yield from self._leave(lease, owned)
+
+    @Operation
+    def checkpoint(self, seq: int | None = None, *, type: Any = None) -> Op[Checkpoint]:
+        """The run as it was at a sequence number, or as it is now. ``type`` is the state's type, if not registered."""
+        record = yield Read(self._record)
+        at = record.seq if seq is None else seq
+        saved = yield Read(lambda: self._journals.state(record, seq))
+        steps_at = StepsAt(lambda: self._journals.fold(record, at), self._codec)
+        if isinstance(self, Async):
+            yield Read(steps_at.load)
+        return Checkpoint(record, at, saved, self._codec, type, steps_at)
+
+    @Operation
+    def history(self, *, limit: int = 100, after: str | None = None, kind: str | None = None) -> Op[Page[EntryInfo]]:
+        """The run's entries, oldest first, without their contents."""
+        record = yield Read(self._record)
+        lo = 0 if after is None else _cursor(after) + 1
+        ranges = live_ranges(record.rewinds, record.seq)
+        found: list[EntryInfo] = []
+        last = lo - 1
+        while last < record.seq and len(found) < limit:
+            lo, hi = last + 1, min(last + max(limit, 100), record.seq)
+            for entry in (yield Read(lambda lo=lo, hi=hi: self._journals.headers(record, lo, hi))):  # type: ignore[misc]
+                last = entry.seq
+                if kind in (None, entry.kind):
+                    live, inherited = is_live(ranges, entry.seq), entry.seq < record.base
+                    found.append(EntryInfo(entry.seq, entry.kind, moment(entry.at), live, inherited))
+                if len(found) == limit:
+                    break
+            else:
+                last = hi
+        return Page(tuple(found), str(last) if last < record.seq else None)
+
+    # --- forks
+
+    @Operation
+    def fork(self, at: int | None = None, *, id: str | None = None) -> Op[Run]:
+        """A new run that shares this one's history up to ``at`` (by default: all of it) and then goes its own way."""
+        record = yield Read(self._record)
+        point = record.seq if at is None else at
+        origin, shared = yield Read(lambda: self._journals.entry(record, point))
+        uid = new_uid(self._store.clock)
+        fork_id = check_id(id if id is not None else f"{self.id[:490]}.fork-{uid[-8:]}")
+        state = shared.seq if shared.kind == Kind.SAVED else shared.state
+        now = self._store.clock.now()
+        key = self._journals.new_key(uid)
+        data: Data = {"from": record.id, "origin": origin, "at": point}
+        payload = self._journals.seal(uid, key is not None, f"{point + 1}/{Kind.FORKED}", data, "fork")
+        entry = next_entry(shared.hash, point + 1, Kind.FORKED, now, state, payload)
+        waiting = point == record.seq and record.status is Status.WAITING
+        child = RunRecord(
+            uid=uid,
+            id=fork_id,
+            created_at=now,
+            root=shared.hash,
+            base=point + 1,
+            workflow=record.workflow,
+            tags=record.tags,
+            lineage=fork_lineage(record, point),
+            key_id=key.key_id if key else None,
+            key_blob=key.blob if key else None,
+            status=Status.WAITING if waiting else Status.READY,
+            rewinds=fork_rewinds(record, point),
+        )
+        made = yield Settle(self._committer.submit(Create(child, (entry,))))
+        if made.uid != uid:
+            raise RunExists(fork_id)
+        return self._sibling(fork_id, uid)
+
+    def _sibling(self, id: str, uid: str) -> Run:
+        return type(self)(self._engine, id, uid)
+
+    # --- steps, pauses, going back
+
+    once = Operation(steps.once)
+    mark = Operation(steps.mark)
+    resolve = Operation(steps.resolve)
+    is_completed = Operation(steps.is_completed)
+    effects = Operation(steps.effects)
+    pause = Operation(pauses.pause)
+    questions = Operation(pauses.questions)
+    answer = Operation(pauses.answer)
+    plan_rollback = Operation(rollback.plan_rollback)
+    rollback = Operation(rollback.rollback)
+    audit = Operation(audit)
+
+    # --- the end, and the run as a whole
+
+    @Operation
+    def complete(self, result: Any = None) -> Op[None]:
+        """The run is done; its lease is given up. Completing twice changes nothing."""
+        yield from self._end(Status.COMPLETED, {"result": self._codec.encode(result, "result")})
+
+    @Operation
+    def fail(self, error: str | BaseException) -> Op[None]:
+        """The run has failed; its lease is given up. It can still be forked, or rolled back and go on."""
+        told = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        yield from self._end(Status.FAILED, {"error": told})
+
+    def _end(self, status: Status, data: Data) -> Op[None]:
+        if self._lease is None and (yield Read(self._record)).status is status:
+            return
+        lease, owned = yield from self._enter()
+        try:
+            yield from self._write(
+                lease, [(Kind(status), data)], change=Change(status=status, release=True), what="result"
+            )
+        except BaseException:
+            yield from self._leave(lease, owned)
+            raise
+        self._give_up(lease)
+
+    @Operation
+    def info(self) -> Op[RunInfo]:
+        """The run's record: status, times, holder, tags."""
+        return run_info((yield Read(self._record)))
+
+    @Operation
+    def unblock(self, *, by: str | None = None) -> Op[None]:
+        """Let a parked run go on; who did it is journaled."""
+        record = yield Read(self._record)
+        if record.status is not Status.BLOCKED:
+            raise UsageError(f"run {self.id!r} is {record.status}, not blocked")
+        lease = yield from self._claim(ANY)
+        try:
+            yield from self._write(lease, [(Kind.UNBLOCKED, {"by": by, "reason": record.reason})])
+        finally:
+            yield from self._let_go(lease)
+
+    @Operation
+    def redact(self, *seqs: int, by: str | None = None, why: str | None = None) -> Op[None]:
+        """Erase the payloads of these entries. The chain still verifies; that it was done, by whom and why, is kept."""
+        lease, owned = yield from self._enter(ANY)
+        try:
+            record = yield Read(self._record)
+            redactions, digests = [], []
+            for seq in sorted(set(seqs)):
+                erasure = yield Read(lambda seq=seq: self._erasure(record, seq))  # type: ignore[misc]
+                redactions.append((seq, erasure))
+                digests.append(payload_digest(erasure[33:]).hex())
+            lines: list[tuple[str, Data]] = [
+                (Kind.REDACTED, {"seqs": [seq for seq, _ in redactions], "left": digests, "by": by, "why": why})
+            ]
+            if (yield Read(lambda: any(lease.builds_on(seq) for seq, _ in redactions))):
+                yield from self._settle(lease, lease.save_whole())
+            yield from self._write(lease, lines, redact=tuple(redactions))
+        finally:
+            yield from self._leave(lease, owned)
+
+    def _erasure(self, record: RunRecord, seq: int) -> bytes:
+        """What is stored in place of an erased payload."""
+        if seq < record.base:
+            raise UsageError(
+                f"entry {seq} of run {self.id!r} belongs to the run that it was forked from; redact it there"
+            )
+        uid, entry = self._journals.entry(record, seq)
+        left = erased(entry.kind, self._journals.data(self.id, uid, entry))
+        if left is None:
+            raise UsageError(f"entry {seq} of run {self.id!r} ({entry.kind}) holds nothing of yours, so it stays")
+        sealed = self._journals.seal(uid, record.key_id is not None, f"{seq}/{entry.kind}", left, "erasure")
+        return redaction(payload_digest(entry.payload)) + sealed
+
+    @Operation
+    def delete(self) -> Op[bool]:
+        """Delete the run; False if it was gone already. While forks share its history, the entries stay for them.
+
+        Raises `Claimed` while a live worker holds it.
+        """
+        return bool((yield Read(lambda: self._store.delete(self.uid))))
+
+
+class AsyncRun(Run, Async):
+    """The same for async callers: every operation is awaited, and a claim is entered with ``async with``."""
+
+    def claim(self) -> AsyncHolding:  # type: ignore[override]
+        """Become the one holder of the run: ``async with run.claim():``, or ``await run.claim()``."""
+        return AsyncHolding(self)
+
+
+class Holding:
+    """A claim in a ``with`` statement."""
+
+    def __init__(self, run: Run, lease: Lease) -> None:
+        self.epoch = lease.record.epoch
+        self._run = run
+        self._lease = lease
+
+    def __enter__(self) -> Holding:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._run._lease is self._lease:
+            self._run.release()
+
+
+class AsyncHolding:
+    """A claim to be awaited, or entered with ``async with``."""
+
+    def __init__(self, run: AsyncRun) -> None:
+        self._run = run
+        self._lease: Lease | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncHolding]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> AsyncHolding:
+        from holdfast.engine.drive import drive_async
+
+        self._lease = await drive_async(self._run._hold(), self._run._committer)
+        return self
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the claim."""
+        return self._lease.record.epoch if self._lease is not None else None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._run._lease is self._lease:
+            await self._run.release()
+
+
+def resting_status(fold: Fold) -> Status:
+    """The status of a run that nobody holds."""
+    if fold.ended is not None:
+        return fold.ended[0]
+    return Status.WAITING if fold.questions else Status.READY
+
+
+def run_info(record: RunRecord) -> RunInfo:
+    """A record as users see it."""
+    parent = record.lineage[-1] if record.lineage else None
+    return RunInfo(
+        id=record.id,
+        uid=record.uid,
+        status=record.status,
+        workflow=record.workflow,
+        tags=dict(record.tags),
+        created_at=moment(record.created_at),
+        updated_at=moment(record.updated_at),
+        seq=record.seq,
+        generation=record.generation,
+        holder=record.worker,
+        reason=record.reason,
+        forked_from=(parent.id, parent.upto) if parent else None,
+    )
+
+
+def _cursor(after: str) -> int:
+    try:
+        return int(after)
+    except ValueError:
+        raise UsageError(f"after={after!r} is not what a page gave as its next") from None

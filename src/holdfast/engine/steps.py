@@ -1,0 +1,203 @@
+"""Steps and effects of a hand-driven run: what was done is not done again, and what it did is on record.
+
+A plain step is one entry, at its end. A step that touches the world (it names a target, an undo, or is at most
+once) writes an **intent** first; a crash between intent and result leaves the effect *uncertain*, which everybody
+can see. An at-least-once step is then simply run again; an at-most-once step raises `Uncertain` until somebody says
+with `resolve` what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.drive import Call, Op, Read
+from holdfast.engine.undo import name_of
+from holdfast.errors import NonDeterminism, NotClaimed, Redacted, Uncertain, UsageError
+from holdfast.journal import Data, Mark, Step
+from holdfast.model import Item, Kind
+from holdfast.views import Effect, moment
+
+if TYPE_CHECKING:
+    from holdfast.engine.lease import Lease
+    from holdfast.engine.run import Run
+
+
+def once(
+    run: Run,
+    key: str,
+    function: Callable[..., Any],
+    /,
+    *args: Any,
+    target: str | None = None,
+    undo: Callable[..., Any] | None = None,
+    reversible: bool | None = None,
+    at_most_once: bool = False,
+    check_args: bool = True,
+    result_type: Any = None,
+    **kwargs: Any,
+) -> Op[Any]:
+    """Call a function once in this run, and keep its result; called again with the same key, return the result.
+
+    ``target`` names what it touches. ``undo`` is a module-level function which a rollback calls with the result,
+    then the arguments of the step. ``reversible`` says whether the effect can be taken back (by default: whether
+    there is an undo). Raises `NonDeterminism` if the key was used before with another function or other arguments
+    (``check_args=False`` allows that), `Uncertain` if an ``at_most_once`` step died in the act.
+    """
+    call = _describe(run, key, function, args, kwargs, check_args)
+    if undo is not None:
+        call |= {"undo": name_of(undo)}
+    lease, owned = yield from run._enter()
+    try:
+        done = lease.fold.steps.get(key)
+        if done is not None:
+            return _stored(run, key, done, call, check_args, result_type)
+        if key in run._active:
+            raise UsageError(f"step {key!r} of run {run.id!r} is being run by another thread or task already")
+        if at_most_once and key in lease.fold.intents:
+            raise Uncertain(
+                run.id,
+                f"step {key!r} ({call['tool']}) was begun and its process died before it said how it went; "
+                f"say what happened with run.resolve({key!r}, done=True, result=...) or done=False",
+            )
+        run._active.add(key)
+        try:
+            if undo is not None or target is not None or reversible is not None or at_most_once:
+                facts = {"target": target, "reversible": undo is not None if reversible is None else reversible}
+                return (yield from _act(run, lease, {**call, **facts}, function, args, kwargs))
+            result = yield Call(function, args, kwargs)
+            outcome = {name: call[name] for name in ("key", "tool", "digest")}
+            outcome["result"] = run._codec.encode(result, f"result of {key}")
+            yield from run._write(lease, [(Kind.DONE, outcome)], what=f"result of {key}")
+            return result
+        finally:
+            run._active.discard(key)
+    finally:
+        yield from run._leave(lease, owned)
+
+
+def _act(
+    run: Run, lease: Lease, intent: Data, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Op[Any]:
+    """Intent, act, result."""
+    key = intent["key"]
+    written = yield from run._write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")
+    try:
+        result = yield Call(function, args, kwargs)
+    except Exception as error:
+        failure = {"key": key, "intent": written, "error": _describe_error(error)}
+        yield from run._write(lease, [(Kind.RAISED, failure)])
+        raise
+    outcome = {"key": key, "intent": written, "result": run._codec.encode(result, f"result of {key}")}
+    yield from run._write(lease, [(Kind.DONE, outcome)], what=f"result of {key}")
+    return result
+
+
+def _describe(
+    run: Run, key: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], check_args: bool
+) -> Data:
+    if not isinstance(key, str) or not key:
+        raise UsageError(f"a step's key is text, not {key!r}")
+    tool = getattr(function, "__qualname__", None) or type(function).__qualname__
+    stored = [run._codec.encode(value, f"{tool}.args[{n}]") for n, value in enumerate(args)]
+    named = {name: run._codec.encode(value, f"{tool}.{name}") for name, value in kwargs.items()}
+    digest = run._codec.digest([tool, stored, named]) if check_args else None
+    return {"key": key, "tool": tool, "digest": digest, "args": stored, "kwargs": named}
+
+
+def _stored(run: Run, key: str, done: Step, call: Data, check_args: bool, result_type: Any) -> Any:
+    if check_args and done.digest is not None and done.digest != call["digest"]:
+        raise NonDeterminism(
+            run.id,
+            f"step {key!r} was completed at {done.seq} as {done.tool}; now it is called as {call['tool']} "
+            "or with other arguments. Use another key, or check_args=False to take the stored result anyway",
+        )
+    if done.erased:
+        raise Redacted(run.id, f"the result of step {key!r} was erased on request")
+    return run._codec.decode(done.result, result_type, f"result of {key}")
+
+
+def _describe_error(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"[:2000]
+
+
+def mark(
+    run: Run,
+    key: str,
+    tool: str,
+    target: str | None = None,
+    reversible: bool = False,
+    *,
+    result: Any = None,
+) -> Op[bool]:
+    """Note an effect that was made elsewhere. Marking twice counts once; False says that it was known already.
+
+    Anybody may mark: while another worker holds the run, the mark waits in its inbox, and counts from then on.
+    """
+    if not isinstance(key, str) or not key:
+        raise UsageError(f"an effect's key is text, not {key!r}")
+    data: Data = {"key": key, "tool": tool, "target": target, "reversible": reversible}
+    data["result"] = run._codec.encode(result, f"result of {key}")
+    if run._lease is not None and not run._lease.lost:
+        if key in run._lease.fold.steps:
+            return False
+        yield from run._write(run._lease, [(Kind.MARKED, data)])
+        return True
+    record = yield Read(run._record)
+    fold = yield Read(lambda: run._refold(record))
+    if key in fold.steps:
+        return False
+    item_key = f"mark:{run._journals.blind(record, key)}.{record.generation}"
+    sealed = run._journals.seal(record.uid, record.key_id is not None, f"inbox/{item_key}", data, f"mark {key}")
+    item = Item(item_key, "mark", run._store.clock.now(), sealed, wakes=False)
+    return bool((yield Read(lambda: run._store.post(record.uid, item))))
+
+
+def resolve(run: Run, key: str, *, done: bool, result: Any = None, by: str | None = None) -> Op[None]:
+    """Say what became of a step that died in the act: it was done, with this result, or it was not."""
+    data: Data = {"key": key, "done": done, "by": by}
+    if done:
+        data["result"] = run._codec.encode(result, f"result of {key}")
+    lease, owned = yield from run._enter()
+    try:
+        if key not in lease.fold.intents:
+            raise UsageError(f"step {key!r} of run {run.id!r} is not uncertain, so there is nothing to resolve")
+        data["intent"] = lease.fold.intents[key]
+        yield from run._write(lease, [(Kind.RESOLVED, data)])
+    finally:
+        yield from run._leave(lease, owned)
+
+
+def is_completed(run: Run, key: str) -> Op[bool]:
+    """Whether the step or effect is on record as done."""
+    fold = yield from run._seen()
+    return key in fold.steps
+
+
+def effects(run: Run) -> Op[tuple[Effect, ...]]:
+    """Everything that the run did to the outside world, oldest first, with what became of it."""
+    fold = yield from run._seen()
+    return tuple(effect(mark) for mark in sorted(fold.ledger.values(), key=lambda mark: mark.seq))
+
+
+def effect(mark: Mark) -> Effect:
+    """An effect of the ledger as users see it."""
+    data = mark.data
+    return Effect(
+        seq=mark.seq,
+        key=data["key"],
+        tool=data["tool"],
+        target=data.get("target"),
+        reversible=bool(data.get("reversible")),
+        status=mark.status,  # type: ignore[arg-type]
+        at=moment(mark.at),
+        undo=data.get("undo"),
+        error=mark.error,
+    )
+
+
+def require_lease(run: Run) -> Lease:
+    """The lease of this handle; raises `NotClaimed` without one."""
+    if run._lease is None:
+        raise NotClaimed(f"run {run.id!r} is not held by this handle; use `with run.claim():`")
+    return run._lease

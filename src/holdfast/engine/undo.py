@@ -1,0 +1,66 @@
+"""Undo functions are stored by name, so that another process can find them again.
+
+The name is ``module:qualname``. A function that another process could not find (a lambda, a closure, a method of an
+instance) is refused when the step is written. When it is looked up, only a Python function that was registered, or
+that is defined in the module of that name, is accepted, and never one of the standard library: who can write to a
+store must not gain a way to call ``os.system``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any, TypeVar
+
+from holdfast.errors import UndoRefused
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_registered: dict[str, Callable[..., Any]] = {}
+
+
+def undo_function(function: F) -> F:
+    """Register a function as an undo under ``module:qualname``; use it as a decorator.
+
+    Needed only where the function cannot be imported from its module by that name.
+    """
+    _registered[f"{function.__module__}:{function.__qualname__}"] = function
+    return function
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The name under which the function is stored; raises `UndoRefused` if it could not be found again."""
+    module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    name = f"{module}:{qualname}"
+    if not isinstance(function, FunctionType) or module is None or qualname is None:
+        raise UndoRefused(f"undo={function!r} is not a Python function; wrap it in a module-level one")
+    if name in _registered:
+        return name
+    if "<" in qualname:
+        raise UndoRefused(
+            f"undo={qualname} of {module} is a lambda or lives inside another function, so another process could not "
+            "find it by name; make it a module-level function"
+        )
+    if find(name) is not function:
+        raise UndoRefused(f"undo={qualname} is not what {module} has under that name; make it a module-level function")
+    return name
+
+
+def find(name: str) -> Callable[..., Any]:
+    """The function of that name; raises `UndoRefused` if there is none that may be called."""
+    if name in _registered:
+        return _registered[name]
+    module_name, _, qualname = name.partition(":")
+    if module_name.partition(".")[0] in sys.stdlib_module_names and module_name != "__main__":
+        raise UndoRefused(f"undo {name} is in the standard library; wrap it in a function of your own")
+    try:
+        found: Any = sys.modules.get(module_name) or importlib.import_module(module_name)
+        for part in qualname.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise UndoRefused(f"undo {name} cannot be found here ({error}); import its module, or register it") from error
+    if not isinstance(found, FunctionType) or found.__module__ != module_name:
+        raise UndoRefused(f"undo {name} is not a function that is defined in {module_name}")
+    return found

@@ -1,0 +1,203 @@
+"""Everything Holdfast raises, as one tree with one root.
+
+A class's docstring is its default message. A message names the thing, the place and the remedy.
+
+    HoldfastError
+    ├── UsageError                 the call itself is wrong
+    │   ├── InvalidId              an id that cannot be kept
+    │   ├── NotClaimed             a write that needs the lease, without it
+    │   └── UndoRefused            an undo that could not be found again later
+    ├── RunError                   about one run (``.run``)
+    │   ├── RunNotFound
+    │   ├── RunExists
+    │   ├── RunEnded               it is completed, failed or cancelled
+    │   ├── RunBlocked             parked until a person acts
+    │   ├── RunMoved               it lives in another store now
+    │   ├── DefinitionChanged      it was made for another workflow or definition
+    │   ├── Claimed                somebody else holds it
+    │   ├── LeaseLost              this holder's epoch is no longer the current one
+    │   ├── NoCheckpoint           no such sequence number in the history
+    │   ├── NonDeterminism         a completed step was called differently
+    │   ├── Uncertain              an at-most-once step crashed in the act
+    │   ├── QuestionClosed         it was answered already, or never asked
+    │   ├── AnswerRefused          the answer does not fit its fields (``.problems``)
+    │   ├── Redacted               the value was erased on request
+    │   └── RunDamaged             what is stored of the run does not add up
+    ├── ValueRefused               a value that cannot be stored or read (``.path``)
+    │   ├── NotStorable
+    │   ├── TooLarge
+    │   └── TypeMissing            stored type not registered here, or of an unknown version
+    ├── KeyMissing                 the master key for a run is not in the keyring
+    ├── StoreError                 about the store as a whole (``.place``)
+    │   ├── StoreNotFound
+    │   ├── StoreDamaged
+    │   ├── StoreFull
+    │   ├── StoreReadOnly
+    │   ├── StoreBusy
+    │   ├── StoreTooNew            written for a newer Holdfast
+    │   ├── StoreUnusable          closed, poisoned by a failed sync, or carried over a fork
+    │   └── BackupDamaged
+"""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """Something went wrong in Holdfast."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message if message is not None else (type(self).__doc__ or "").strip())
+
+
+class UsageError(HoldfastError):
+    """The call is not valid here."""
+
+
+class InvalidId(UsageError):
+    """An id is 1 to 512 characters of text without lone surrogates."""
+
+
+class NotClaimed(UsageError):
+    """This needs the run's lease: claim it first with `with run.claim():`."""
+
+
+class UndoRefused(UsageError):
+    """An undo must be a module-level function, so that another process can find it by name."""
+
+
+class RunError(HoldfastError):
+    """Something is wrong with one run."""
+
+    def __init__(self, run: str, message: str | None = None) -> None:
+        self.run = run
+        detail = message if message is not None else (type(self).__doc__ or "").strip()
+        super().__init__(f"run {run!r}: {detail}")
+
+
+class RunNotFound(RunError):
+    """there is no such run in this store."""
+
+
+class RunExists(RunError):
+    """a run with this id exists already."""
+
+
+class RunEnded(RunError):
+    """the run has ended; fork it, or roll it back, to go on."""
+
+
+class RunBlocked(RunError):
+    """the run is parked until a person acts; `run.unblock()` lets it go on."""
+
+
+class RunMoved(RunError):
+    """the run was moved to another store."""
+
+
+class DefinitionChanged(RunError):
+    """the run was made for another workflow, or for another definition of it."""
+
+
+class Claimed(RunError):
+    """the run is held by another worker; try again when its lease ends."""
+
+
+class LeaseLost(RunError):
+    """the lease was lost: another worker claimed the run, so this write was refused."""
+
+
+class NoCheckpoint(RunError):
+    """there is no such sequence number in the run's history."""
+
+
+class NonDeterminism(RunError):
+    """a completed step was called again with another name or other arguments."""
+
+
+class Uncertain(RunError):
+    """an at-most-once step crashed in the act; say what happened with `run.resolve(...)`."""
+
+
+class QuestionClosed(RunError):
+    """the question is not open: it was answered already, or never asked."""
+
+
+class AnswerRefused(RunError):
+    """the answer does not fit the question; nothing was consumed."""
+
+    def __init__(self, run: str, problems: tuple[str, ...]) -> None:
+        self.problems = problems
+        super().__init__(run, "the answer was refused: " + "; ".join(problems))
+
+
+class Redacted(RunError):
+    """the value was erased on request."""
+
+
+class RunDamaged(RunError):
+    """what is stored of the run does not add up; restore it from a backup, or fork it before the damage."""
+
+
+class ValueRefused(HoldfastError):
+    """The value cannot be kept."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        super().__init__(f"{path}: {problem}")
+
+
+class NotStorable(ValueRefused):
+    """The value is of a kind that cannot be stored."""
+
+
+class TooLarge(ValueRefused):
+    """The value is larger than the limit."""
+
+
+class TypeMissing(ValueRefused):
+    """The stored type is not known here."""
+
+
+class KeyMissing(HoldfastError):
+    """The run is encrypted, and its master key is not in the keyring."""
+
+
+class StoreError(HoldfastError):
+    """Something is wrong with the store."""
+
+    def __init__(self, place: str, message: str | None = None) -> None:
+        self.place = place
+        detail = message if message is not None else (type(self).__doc__ or "").strip()
+        super().__init__(f"store {place}: {detail}")
+
+
+class StoreNotFound(StoreError):
+    """there is no store of this kind; use memory://, files:///path or sqlite:///path."""
+
+
+class StoreDamaged(StoreError):
+    """the store's own file is damaged; restore it from a backup."""
+
+
+class StoreFull(StoreError):
+    """the disk is full; nothing that was acknowledged is lost. Free some space and go on."""
+
+
+class StoreReadOnly(StoreError):
+    """the store cannot be written; check the permissions of the file and its folder."""
+
+
+class StoreBusy(StoreError):
+    """another process kept the store locked for too long; try again."""
+
+
+class StoreTooNew(StoreError):
+    """the store was written for a newer Holdfast; upgrade this one."""
+
+
+class StoreUnusable(StoreError):
+    """this handle can no longer be used; open the store again."""
+
+
+class BackupDamaged(StoreError):
+    """the backup file is damaged or cut short; nothing was restored."""

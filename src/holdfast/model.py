@@ -1,0 +1,181 @@
+"""The records that everything else passes around. All of them are frozen.
+
+A **run** is one append-only **journal** of **entries**, numbered by ``seq``. `RunRecord` is what a store knows
+about a run beside its entries: who it is, who holds it, and in what state it is. `Entry` is one line of a journal.
+The writes (`Create`, `Append`) are what callers hand to a store; an `Item` is what anybody else than the lease
+holder may leave in a run's **inbox**.
+
+Sequence numbers are one coordinate for a run and all its forks: a fork at 7 shares the entries 0 to 7 of its
+parent and goes on with 8, so "the checkpoint at 5" means the same in both.
+
+Times are microseconds since 1970, UTC.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+
+class Status(StrEnum):
+    """In what state a run is."""
+
+    READY = "ready"  # may be claimed and go on
+    RUNNING = "running"  # held by a worker
+    WAITING = "waiting"  # paused: a question, timer or message is waited for
+    BLOCKED = "blocked"  # parked until a person acts
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+
+
+class Kind(StrEnum):
+    """What an entry says."""
+
+    CREATED = "created"  # first entry of a run
+    FORKED = "forked"  # first entry of a fork
+    SAVED = "saved"  # a state, as a whole or as the difference to the one before
+    INTENDED = "intended"  # a step is about to act
+    DONE = "done"  # a step's result
+    RAISED = "raised"  # a step raised an error
+    MARKED = "marked"  # an effect that was made elsewhere
+    RESOLVED = "resolved"  # a person said what became of an uncertain step
+    ASKED = "asked"  # a question
+    ANSWERED = "answered"  # its answer
+    ROLLBACK_BEGUN = "rollback_begun"  # from here on only undos, until REWOUND
+    UNDONE = "undone"  # one effect was undone, or its undo failed
+    REWOUND = "rewound"  # the effective history ends at an earlier entry again
+    REDACTED = "redacted"  # payloads were erased on request
+    UNBLOCKED = "unblocked"  # a person let a parked run go on
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class Entry(Struct, frozen=True, gc=False):
+    """One line of a journal.
+
+    ``state`` leads to the state that was current then: on a `Kind.SAVED` entry it is the seq of the snapshot from
+    which its chain of differences starts (its own seq, if it is one), on any other entry the seq of the last save.
+    ``hash`` covers ``prev``, the header and the digest of the stored payload.
+    """
+
+    seq: int
+    kind: str
+    at: int
+    state: int | None
+    prev: bytes
+    hash: bytes
+    payload: bytes
+
+
+class Link(Struct, frozen=True, array_like=True):
+    """An ancestor of a fork: the entries up to ``upto`` (and after the link before) are this journal's."""
+
+    uid: str
+    id: str
+    upto: int
+
+
+class Rewind(Struct, frozen=True, array_like=True):
+    """A finished rollback: the entry ``at`` made the effective history end at ``to`` again."""
+
+    at: int
+    to: int
+
+
+class RunRecord(Struct, frozen=True, kw_only=True):
+    """What a store knows about a run beside its entries. The last four fields describe its newest entry."""
+
+    uid: str
+    id: str
+    created_at: int
+    root: bytes  # what the hash of the first own entry is chained to
+    base: int = 0  # seq of the first own entry
+    workflow: str | None = None
+    tags: dict[str, str] = {}
+    lineage: tuple[Link, ...] = ()
+    key_id: str | None = None
+    key_blob: bytes | None = None
+
+    status: Status = Status.READY
+    epoch: int = 0
+    worker: str | None = None
+    rewinds: tuple[Rewind, ...] = ()
+    rollback: int | None = None  # seq of a rollback that has begun and is not finished
+    wake_at: int | None = None
+    reason: str | None = None  # why it is blocked
+    hidden: bool = False  # deleted, and kept only because forks share its entries
+
+    seq: int = -1
+    hash: bytes = b""
+    updated_at: int = 0
+    state: int | None = None
+
+    @property
+    def generation(self) -> int:
+        """How often the run was rolled back."""
+        return len(self.rewinds)
+
+
+class Item(Struct, frozen=True):
+    """Something left in a run's inbox. ``key`` is unique in the run for ever, also after the item was taken."""
+
+    key: str
+    kind: str
+    at: int
+    payload: bytes
+    wakes: bool = True  # whether a waiting run may go on with it
+
+
+class Create(Struct, frozen=True):
+    """Make a run with its first entries; a run that has this id already is returned as it is.
+
+    With ``record.worker`` set, the new run is held by that worker from the start.
+    """
+
+    record: RunRecord
+    entries: tuple[Entry, ...]
+
+
+class Change(Struct, frozen=True):
+    """How an `Append` changes the run's record, beside adding entries. Left out: it stays as it is."""
+
+    status: Status | None = None
+    release: bool = False
+    rewind: Rewind | None = None
+    rollback: int | None = None  # begin a rollback; a rewind ends it
+    wake_at: int | None = None  # only together with a status
+    reason: str | None = None  # only together with a status
+
+
+class Append(Struct, frozen=True):
+    """Add entries to a run that ``worker`` holds at ``epoch``; refused with `LeaseLost` if it does not."""
+
+    uid: str
+    id: str
+    epoch: int
+    worker: str
+    entries: tuple[Entry, ...]
+    change: Change | None = None
+    took: tuple[str, ...] = ()  # keys of inbox items that these entries consume
+    redact: tuple[tuple[int, bytes], ...] = ()  # own entries (seq) whose payload is replaced, and by what
+
+
+Write = Create | Append
+
+
+class Filter(Struct, frozen=True):
+    """Which runs to list. Everything that is given must hold."""
+
+    statuses: tuple[Status, ...] = ()
+    workflow: str | None = None
+    tags: tuple[tuple[str, str], ...] = ()
+    prefix: str | None = None
+    created_from: int | None = None
+    created_before: int | None = None
+    hidden: bool | None = False  # None: both

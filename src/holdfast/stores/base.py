@@ -1,0 +1,214 @@
+"""What every store can do, and the decisions that all of them share.
+
+A store is synchronous. Each method is one atomic transition, or one read, named by a verb of the domain:
+
+- a run is **created** and its journal **appended** to by `Store.apply`, many writes in one transaction;
+- a worker **enlists**, **beats** while it lives, and **claims** runs: the claim gives the run a new epoch, and from
+  then on a write with an older epoch is refused. A claim of a run whose holder is alive is refused;
+- everybody else **posts** items into the run's inbox, each under a key that can be used once.
+
+The functions below the protocol decide and do no I/O. Every store calls them inside its transaction, so that the
+rules about fences, claims and status stand in one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from holdfast.clock import Clock
+from holdfast.errors import Claimed, HoldfastError, InvalidId, LeaseLost, RunBlocked, RunEnded, RunNotFound
+from holdfast.model import Append, Entry, Filter, Item, RunRecord, Status, Write
+
+MAX_ID = 512
+READER = WRITER = 1  # the format that this code reads and writes
+LIVE = frozenset({Status.READY, Status.RUNNING, Status.WAITING})
+ANY = frozenset(Status)
+
+Outcome = RunRecord | HoldfastError | None
+
+
+class Store(Protocol):
+    """Where journals are kept. ``place`` names it in messages."""
+
+    place: str
+    clock: Clock
+
+    def get(self, id: str) -> RunRecord | None:
+        """The visible run of this id."""
+
+    def journal(self, uid: str) -> RunRecord | None:
+        """The run of this uid, hidden or not."""
+
+    def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
+        """Runs, newest first by uid; ``before`` is the uid of the last one of the page before."""
+
+    def read(
+        self, uid: str, lo: int, hi: int, *, saved: bool | None = None, payloads: bool = True, limit: int | None = None
+    ) -> list[Entry]:
+        """Own entries of a journal with lo <= seq <= hi, in order: only saves, all but saves, or both (None).
+
+        Without ``payloads`` they are left empty, which is cheaper where they are large.
+        """
+
+    def inbox(self, uid: str) -> list[Item]:
+        """Items that were not taken yet, oldest first."""
+
+    def orphans(self, limit: int = 100) -> list[RunRecord]:
+        """Runs that are held by a worker which is no longer alive."""
+
+    def apply(self, batch: Sequence[Write]) -> list[Outcome]:
+        """Carry out the writes in one transaction; each succeeds or fails by itself.
+
+        A `Create` gives the record that now exists, an `Append` gives None, a refused write its error.
+        """
+
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
+        """Give the run to the worker under a new epoch.
+
+        Raises `Claimed` while another live worker holds it, `RunEnded` or `RunBlocked` if its status is not one of
+        those allowed, `RunNotFound` if it is gone.
+        """
+
+    def post(self, uid: str, item: Item) -> bool:
+        """Leave an item in the inbox, and make a waiting run ready if it wakes. False if its key was used before."""
+
+    def enlist(self, worker: str, lease: float) -> None:
+        """Register a worker whose leases hold for this many seconds from now."""
+
+    def beat(self, worker: str, lease: float) -> None:
+        """Extend a worker's leases."""
+
+    def retire(self, worker: str) -> None:
+        """A worker is gone: what it still holds may be claimed at once."""
+
+    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
+        """Delete a run, or hide it while forks share its entries. False if it was gone.
+
+        Raises `Claimed` while a live worker holds it. With ``expected``, nothing is done (and False returned) when
+        the run was claimed or written to since that record was read.
+        """
+
+    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
+        """Replace a run's wrapped data key, if it is still the old one."""
+
+    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
+        """Take in a whole run from elsewhere, as it is. Raises `RunExists` if its id or uid is taken."""
+
+    def taken(self, uid: str) -> list[str]:
+        """Keys of the inbox items that were taken."""
+
+    def close(self) -> None:
+        """Give up all resources. May be repeated."""
+
+    def drop(self) -> None:
+        """Give up all resources as a killed process does: nothing is written, and what was half done stays so."""
+
+
+def check_id(id: str) -> str:
+    """The id, if it can be kept; raises `InvalidId`."""
+    if not isinstance(id, str):
+        raise InvalidId(f"an id is text, not {type(id).__name__}: {id!r}")
+    if not 0 < len(id) <= MAX_ID:
+        raise InvalidId(f"an id is 1 to {MAX_ID} characters long, this one has {len(id)}")
+    try:
+        id.encode()
+    except UnicodeEncodeError:
+        raise InvalidId(f"the id {id!r} holds a lone surrogate, which cannot be written as UTF-8") from None
+    return id
+
+
+def refusal(record: RunRecord | None, write: Append) -> LeaseLost | None:
+    """Why the write may not be made, if so: only the holder of the current epoch may append."""
+    if record is None:
+        return LeaseLost(write.id, "the run was deleted while this worker held it")
+    if record.epoch != write.epoch or record.worker != write.worker:
+        return LeaseLost(write.id)
+    return None
+
+
+def continues(record: RunRecord, write: Append) -> bool:
+    """Whether the entries of the write go on where the journal ends."""
+    first = write.entries[0]
+    return first.seq == record.seq + 1 and first.prev == record.hash
+
+
+def conflict(write: Append, stored: Sequence[Entry]) -> LeaseLost | None:
+    """A write whose place in the journal is taken: it is ours, made before (None), or it must be refused.
+
+    ``stored`` is what the journal has under the number of the write's last entry.
+    """
+    last = write.entries[-1]
+    if stored and stored[0].hash == last.hash:
+        return None
+    return LeaseLost(write.id, f"entry {last.seq} does not continue the journal as it is now, so it was refused")
+
+
+def appended(record: RunRecord, write: Append, *, mail: bool) -> RunRecord:
+    """The record after the write. ``mail`` says that the inbox holds an item that wakes the run.
+
+    A run that goes to wait while there is mail is ready at once; otherwise an answer that arrived while it was held
+    would never be seen.
+    """
+    change = write.change
+    if write.entries:
+        last = write.entries[-1]
+        state = last.seq if last.kind == "saved" else last.state
+        record = replace(record, seq=last.seq, hash=last.hash, updated_at=last.at, state=state)
+    if change is None:
+        return record
+    if change.status is not None:
+        record = replace(record, status=change.status, wake_at=change.wake_at, reason=change.reason)
+    if change.rollback is not None:
+        record = replace(record, rollback=change.rollback)
+    if change.rewind is not None:
+        record = replace(record, rewinds=(*record.rewinds, change.rewind), rollback=None)
+    if change.release:
+        record = replace(record, worker=None)
+    return woken(record) if mail else record
+
+
+def claimed(
+    record: RunRecord | None, uid: str, worker: str, allow: Collection[Status], *, holder_alive: bool
+) -> RunRecord:
+    """The record after the worker claimed the run; raises the reason if it may not."""
+    if record is None or record.hidden:
+        raise RunNotFound(record.id if record else uid)
+    if record.status not in allow:
+        if record.status is Status.BLOCKED:
+            raise RunBlocked(record.id, f"{record.reason or 'parked'}; `run.unblock()` lets it go on")
+        raise RunEnded(record.id, f"it is {record.status}; fork it, or roll it back, to go on")
+    if record.worker is not None and holder_alive:
+        raise Claimed(record.id, f"held by {record.worker}; try again when its lease ends")
+    return replace(record, status=Status.RUNNING, epoch=record.epoch + 1, worker=worker, wake_at=None, reason=None)
+
+
+def woken(record: RunRecord) -> RunRecord:
+    """The record after something arrived that a waiting run may go on with."""
+    if record.status is Status.WAITING:
+        return replace(record, status=Status.READY, wake_at=None)
+    return record
+
+
+def may_delete(record: RunRecord, *, holder_alive: bool, expected: RunRecord | None) -> bool:
+    """Whether the run may be deleted; raises `Claimed` if a live holder has it."""
+    if expected is not None and (expected.epoch, expected.seq) != (record.epoch, record.seq):
+        return False
+    if record.worker is not None and holder_alive:
+        raise Claimed(record.id, f"held by {record.worker}, so it cannot be deleted now")
+    return True
+
+
+def matches(record: RunRecord, filter: Filter) -> bool:
+    """Whether the run is one of those that the filter asks for."""
+    return (
+        (filter.hidden is None or record.hidden == filter.hidden)
+        and (not filter.statuses or record.status in filter.statuses)
+        and (filter.workflow is None or record.workflow == filter.workflow)
+        and all(record.tags.get(name) == value for name, value in filter.tags)
+        and (filter.prefix is None or record.id.startswith(filter.prefix))
+        and (filter.created_from is None or record.created_at >= filter.created_from)
+        and (filter.created_before is None or record.created_at < filter.created_before)
+    )

@@ -1,0 +1,463 @@
+"""One run's folder, from its first transaction to its last.
+
+A run is **built** under a passing name and renamed, so it is there as a whole or not at all. From then on each
+transaction is one **line** of journal.jsonl, written and synced; that line is the moment at which it counts. A plain
+step is nothing but its line. A transaction that does more (it changes the record, takes inbox items, erases
+payloads) has this in its line too; only then is the rest **finished**: journal.jsonl is rewritten without what was
+erased, taken items become markers, and run.json is replaced by the record as it is after that line.
+
+So after a crash only the last line can be ahead of run.json. Whoever reads adds it to what run.json says; whoever
+writes **settles** the folder first: a line that was cut off is removed, one that nobody synced is synced, what was
+not finished is finished. Transactions without entries (claims, wakes, posted items) are replacements of run.json,
+which always names the newest entry, so a line never undoes them.
+
+All methods but `RunFolder.lock` and `build` need the run's lock: shared to read, exclusive to write.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from msgspec import Struct
+
+from holdfast.errors import LeaseLost, RunDamaged
+from holdfast.model import Append, Entry, Item, RunRecord
+from holdfast.stores import files_text as text
+from holdfast.stores.base import appended
+from holdfast.stores.disk import Disk, File, replace_file, sync_file, write_file
+from holdfast.stores.files_journal import Damaged, lines_between, onward, parsed, tail
+from holdfast.stores.files_text import Damage, Line, RunFile
+
+MAX_MARKS = 1024
+_BEYOND = 1 << 62
+
+
+class Contents(Struct, frozen=True):
+    """What a folder holds. ``took`` and ``redact`` are what its last transaction has not finished yet."""
+
+    record: RunRecord
+    posted: int
+    took: tuple[str, ...]
+    redact: tuple[int, ...]
+    behind: bool  # run.json does not say yet what the last line says
+    end: int  # where the good part of the journal ends
+    closed: bool  # whether that has its newline
+    raw: bytes  # run.json as it was read,
+    journal: tuple[int, int]  # and the journal's inode and size: while all three stay, so does the rest
+
+
+class RunFolder:
+    """The folder of one run. One object may be used by many threads."""
+
+    def __init__(self, path: str, disk: Disk, id: str | None = None) -> None:
+        self.path = path
+        self._disk = disk
+        self._id = id
+        self._known: Contents | None = None
+        self._synced: tuple[bytes, tuple[int, int]] | None = None  # what is known to be on the disk
+        self._marks: dict[int, int] = {}  # where the lines start that begin with these entries
+
+    def _in(self, *names: str) -> str:
+        return os.path.join(self.path, *names)
+
+    @contextmanager
+    def lock(self, *, exclusive: bool) -> Iterator[bool]:
+        """Hold the run's lock. False if the folder is gone, or was renamed while this waited."""
+        try:
+            fd = self._open_lock()
+        except (FileNotFoundError, NotADirectoryError):
+            yield False
+            return
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+            yield self._is_lock(fd)
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough: a forked child may have the descriptor too
+            os.close(fd)
+
+    def _open_lock(self) -> int:
+        try:
+            return os.open(self._in("lock"), os.O_RDONLY)
+        except FileNotFoundError:
+            if not os.path.isdir(self.path):
+                raise
+            return self._disk.create(self._in("lock")).fd  # somebody tidied it away
+
+    def _is_lock(self, fd: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(fd), os.stat(self._in("lock")))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    # --- what the folder says
+
+    def load(self) -> Contents:
+        """What the folder holds now; raises `RunDamaged`."""
+        raw = self._read_bytes("run.json")
+        try:
+            stat = os.stat(self._in("journal.jsonl"))
+        except FileNotFoundError:
+            raise self._damaged("journal.jsonl", "it is missing") from None
+        known, journal = self._known, (stat.st_ino, stat.st_size)
+        if known is not None and known.raw == raw and known.journal == journal:
+            return known
+        try:
+            run = text.read_run(raw)
+        except Damage as damage:
+            raise self._damaged("run.json", str(damage)) from None
+        self._id = run.record.id
+        contents = self._add_tail(run, raw, journal)
+        # A line that was cut off may give way to another one of the same length, so it is looked at again.
+        self._known = contents if contents.end == stat.st_size else None
+        return contents
+
+    def _add_tail(self, run: RunFile, raw: bytes, journal: tuple[int, int]) -> Contents:
+        with self._reading() as fd:
+            found = tail(fd, journal[1])
+        record, line = run.record, found.line
+        last = line.last if line is not None else record.base - 1
+        if last < record.seq:
+            raise self._damaged("journal.jsonl", f"it was cut short: it ends at entry {last}, not at {record.seq}")
+        took, redact, behind = run.took, run.redact, bool(run.took or run.redact)
+        if line is not None and last == record.seq and line.entries[-1].hash != record.hash.hex():
+            raise self._damaged("journal.jsonl", f"its entry {last} is not the one that run.json names")
+        if line is not None and last > record.seq:
+            record = appended(record, _as_write(line))
+            took, redact = took + line.took, redact + line.redact
+            behind = behind or bool(line.change or took or redact)
+        return Contents(record, run.posted, took, redact, behind, found.end, found.closed, raw, journal)
+
+    def entries(self, lo: int, hi: int, kinds: Collection[str] | None, limit: int | None) -> list[Entry]:
+        """Entries with lo <= seq <= hi, in order; raises `RunDamaged` if one is missing."""
+        contents = self.load()
+        lo, hi = max(lo, contents.record.base), min(hi, contents.record.seq)
+        if lo > hi or (limit is not None and limit <= 0):
+            return []
+        try:
+            return self._entries(contents, lo, hi, kinds, limit)
+        except RunDamaged:
+            if not self._marks:
+                raise
+        self._marks.clear()  # the journal was rewritten, or it is damaged: a reading without marks tells
+        return self._entries(contents, lo, hi, kinds, limit)
+
+    def _entries(
+        self, contents: Contents, lo: int, hi: int, kinds: Collection[str] | None, limit: int | None
+    ) -> list[Entry]:
+        record = contents.record
+        first = max(lo - 1, record.base)  # the entry before is needed for its hash
+        seq = max((seq for seq in list(self._marks) if seq <= first), default=record.base)
+        mark = (seq, self._marks.get(seq, 0))
+        found: list[Entry] = []
+        with self._reading() as fd:
+            prev, expected = record.root, None
+            for at, line in lines_between(fd, contents.end, first, hi, newest=record.seq, mark=mark):
+                if expected is not None and line.first != expected:
+                    raise Damaged(at, f"entry {expected} should be here, and it is {line.first}")
+                for stored in line.entries:
+                    if lo <= stored.seq <= hi and (kinds is None or stored.kind in kinds):
+                        entry = stored.entry(prev)
+                        found.append(text.redacted(entry) if entry.seq in contents.redact else entry)
+                        if len(found) == limit:
+                            self._mark(line.first, at)
+                            return found
+                    prev = bytes.fromhex(stored.hash)
+                expected = line.last + 1
+            if expected is None or expected <= hi:
+                raise Damaged(contents.end, f"entry {expected or lo} is missing")
+            self._mark(line.first, at)
+        return found
+
+    def _mark(self, seq: int, at: int) -> None:
+        if len(self._marks) >= MAX_MARKS:
+            self._marks.clear()
+        self._marks[seq] = at
+
+    @contextmanager
+    def _reading(self) -> Iterator[int]:
+        """The journal's file descriptor; damage that is found names file and place."""
+        fd = os.open(self._in("journal.jsonl"), os.O_RDONLY)
+        try:
+            yield fd
+        except Damaged as damage:
+            raise self._damaged("journal.jsonl", str(damage)) from None
+        finally:
+            os.close(fd)
+
+    def _read_bytes(self, *names: str) -> bytes:
+        try:
+            with open(self._in(*names), "rb", buffering=0) as file:
+                return file.read()
+        except FileNotFoundError:
+            raise self._damaged(os.path.join(*names), "it is missing") from None
+
+    def _damaged(self, name: str, problem: str) -> RunDamaged:
+        id = self._id or os.path.basename(self.path)
+        remedy = "restore the run from a backup, or fork it before the damage"
+        return RunDamaged(id, f"{self._in(name)}: {problem}; {remedy}")
+
+    # --- writing
+
+    def settle(self) -> Contents:
+        """Repair and finish what a crash has left, and make sure that what is built upon is on the disk."""
+        contents = self.load()
+        self._repair(contents)
+        if self._synced is None:
+            self._disk.fsync_folder(os.path.dirname(self.path))
+        if self._synced != (contents.raw, contents.journal):
+            sync_file(self._disk, self._in("journal.jsonl"))
+            self._disk.fsync_folder(self.path)
+        contents = self.load()
+        self._synced = (contents.raw, contents.journal)
+        if contents.behind:
+            self.finish(contents)
+            contents = self.load()
+        return contents
+
+    def _repair(self, contents: Contents) -> None:
+        if contents.end == contents.journal[1] and contents.closed:
+            return
+        self._known = self._synced = None
+        with self._journal() as file:
+            if contents.end < contents.journal[1]:
+                self._disk.truncate(file, contents.end)
+            if not contents.closed:
+                self._disk.write(file, b"\n")
+
+    @contextmanager
+    def _journal(self) -> Iterator[File]:
+        file = self._disk.open(self._in("journal.jsonl"))
+        try:
+            yield file
+        finally:
+            self._disk.close(file)
+
+    def commit(self, contents: Contents, write: Append) -> LeaseLost | None:
+        """Carry out a write that the lease allows, in a settled folder. When this returns, it will last.
+
+        What is left to be finished is in the contents that `load` gives now.
+        """
+        record = contents.record
+        if write.entries and not _continues(record, write.entries):
+            return self._conflict(record, write)
+        record = appended(record, write)
+        if not write.entries:
+            self.put(RunFile(record, contents.posted, write.took, write.redact))
+            return None
+        line = text.line_text(write.epoch, write.worker, write.entries, write.change, write.took, write.redact)
+        self._append(line, contents)
+        inode, size = contents.journal
+        after = Contents(
+            record,
+            contents.posted,
+            write.took,
+            write.redact,
+            bool(write.change or write.took or write.redact),
+            contents.end + len(line),
+            True,
+            contents.raw,
+            (inode, size + len(line)),
+        )
+        self._known, self._synced = after, (after.raw, after.journal)
+        return None
+
+    def _conflict(self, record: RunRecord, write: Append) -> LeaseLost | None:
+        """A write whose place in the journal is taken: it is ours, made before, or somebody else's."""
+        last = write.entries[-1]
+        stored = self.entries(last.seq, last.seq, None, None)
+        if stored and stored[0].hash == last.hash:
+            return None
+        return LeaseLost(write.id, f"entry {last.seq} does not continue the journal as it is now")
+
+    def _append(self, line: bytes, contents: Contents) -> None:
+        with self._journal() as file:
+            self._known = self._synced = None
+            try:
+                self._disk.write(file, line)
+                self._disk.fsync(file)
+            except OSError:
+                # Nobody is told that it was written, so it should not be there. Where this fails too, the system
+                # reports the failure of the disk, and the handle is given up.
+                self._disk.truncate(file, contents.end)
+                self._disk.fsync(file)
+                raise
+
+    def finish(self, contents: Contents) -> None:
+        """Do what the last transaction left to do after its line. May be repeated."""
+        if contents.redact:
+            self._erase(frozenset(contents.redact))
+        for key in contents.took:
+            self._take(key)
+        if contents.took:
+            self._disk.fsync_folder(self._in("inbox", "taken"))
+            self._remove_taken()
+        self.put(RunFile(contents.record, contents.posted))
+
+    def put(self, run: RunFile) -> None:
+        """Replace run.json."""
+        raw, synced = text.run_text(run), self._synced
+        self._known = self._synced = None
+        replace_file(self._disk, self._in("run.json"), raw)
+        self._synced = (raw, synced[1]) if synced is not None else None
+
+    def _erase(self, seqs: frozenset[int]) -> None:
+        """Rewrite the journal without these payloads."""
+        with self._reading() as fd:
+            lines = [(old, parsed(at, old)) for at, old in onward(fd, 0, os.fstat(fd).st_size)]
+        new = [
+            text.redacted_line(line, seqs) if any(entry.seq in seqs for entry in line.entries) else old + b"\n"
+            for old, line in lines
+        ]
+        if all(old + b"\n" == line for (old, _), line in zip(lines, new, strict=True)):
+            return
+        self._known = self._synced = None
+        self._marks.clear()
+        replace_file(self._disk, self._in("journal.jsonl"), b"".join(new))
+        self._synced = (b"", _identity(self._in("journal.jsonl")))
+
+    # --- the inbox
+
+    def items(self) -> list[Item]:
+        """Items that were not taken, oldest first."""
+        contents = self.load()
+        found = []
+        for name in self._posted(contents):
+            try:
+                item = text.read_item(self._read_bytes("inbox", name))
+            except Damage as damage:
+                raise self._damaged(os.path.join("inbox", name), str(damage)) from None
+            if item.key not in contents.took:
+                found.append(item)
+        return found
+
+    def _posted(self, contents: Contents) -> list[str]:
+        """The files of the items, oldest first. One with a greater number was never accepted."""
+        names = [name for name in _listed(self._in("inbox")) if _item_number(name) <= contents.posted]
+        taken = set(_listed(self._in("inbox", "taken"))) if names else ()
+        return sorted(name for name in names if name.partition("-")[2] not in taken)
+
+    def taken(self) -> list[str]:
+        """Keys of the items that were taken."""
+        contents = self.load()
+        keys = set(contents.took)
+        unfinished = {text.marker_name(key) for key in keys}
+        for name in _listed(self._in("inbox", "taken")):
+            if name not in unfinished:
+                try:
+                    keys.add(text.read_marker(self._read_bytes("inbox", "taken", name)))
+                except Damage as damage:
+                    raise self._damaged(os.path.join("inbox", "taken", name), str(damage)) from None
+        return sorted(keys)
+
+    def is_used(self, contents: Contents, key: str) -> bool:
+        """Whether an item of this key was ever posted or taken."""
+        marker = text.marker_name(key)
+        if os.path.exists(self._in("inbox", "taken", marker)):
+            return True
+        return any(name.endswith("-" + marker) for name in self._posted(contents))
+
+    def post(self, contents: Contents, item: Item, record: RunRecord) -> None:
+        """Add an item. It counts from the moment at which run.json names its number."""
+        number = contents.posted + 1
+        for name in _listed(self._in("inbox")):
+            if number <= _item_number(name) < _BEYOND:
+                self._disk.unlink(self._in("inbox", name))  # its writer died before it was accepted
+        self._make("inbox")
+        write_file(self._disk, self._in("inbox", text.item_name(number, item.key)), text.item_text(item))
+        self._disk.fsync_folder(self._in("inbox"))
+        self.put(RunFile(record, number))
+
+    def _take(self, key: str) -> None:
+        self._make("inbox")
+        self._make("inbox", "taken")
+        write_file(self._disk, self._in("inbox", "taken", text.marker_name(key)), text.marker_text(key))
+
+    def _remove_taken(self) -> None:
+        """Remove the files of items that have a marker. If they come back after a crash, the marker still counts."""
+        taken = set(_listed(self._in("inbox", "taken")))
+        for name in _listed(self._in("inbox")):
+            if name.partition("-")[2] in taken:
+                self._disk.unlink(self._in("inbox", name))
+
+    def _make(self, *names: str) -> None:
+        path = self._in(*names)
+        if not os.path.isdir(path):
+            self._disk.mkdir(path)
+        self._disk.fsync_folder(os.path.dirname(path))
+
+    # --- forks
+
+    def forks(self) -> list[tuple[str, str]]:
+        """The runs that were forked from this one, as (uid, id); a fork may have gone, or never have come to be."""
+        found = []
+        for uid in _listed(self._in("forks")):
+            with suppress(FileNotFoundError), open(self._in("forks", uid), encoding="utf-8", newline="") as file:
+                found.append((uid, file.read()))
+        return found
+
+    def add_fork(self, uid: str, id: str) -> None:
+        """Remember that a run shares entries of this one, before it does."""
+        self._make("forks")
+        write_file(self._disk, self._in("forks", uid), id.encode())
+        self._disk.fsync_folder(self._in("forks"))
+
+    def drop_fork(self, uid: str) -> None:
+        """Forget a fork."""
+        with suppress(FileNotFoundError):
+            self._disk.unlink(self._in("forks", uid))
+
+
+def build(
+    disk: Disk, path: str, record: RunRecord, lines: Sequence[bytes], items: Sequence[Item], taken: Sequence[str]
+) -> None:
+    """Make a run's folder with all that is in it, lasting but for its own name."""
+    disk.mkdir(path)
+    if items or taken:
+        disk.mkdir(os.path.join(path, "inbox"))
+        disk.mkdir(os.path.join(path, "inbox", "taken"))
+        for number, item in enumerate(items, 1):
+            write_file(disk, os.path.join(path, "inbox", text.item_name(number, item.key)), text.item_text(item))
+        for key in taken:
+            write_file(disk, os.path.join(path, "inbox", "taken", text.marker_name(key)), text.marker_text(key))
+        disk.fsync_folder(os.path.join(path, "inbox", "taken"))
+        disk.fsync_folder(os.path.join(path, "inbox"))
+    write_file(disk, os.path.join(path, "journal.jsonl"), b"".join(lines))
+    write_file(disk, os.path.join(path, "run.json"), text.run_text(RunFile(record, len(items))))
+    write_file(disk, os.path.join(path, "lock"), b"", sync=False)
+    disk.fsync_folder(path)
+
+
+def _continues(record: RunRecord, entries: Sequence[Entry]) -> bool:
+    """Whether the entries follow upon the newest one, and each upon the one before."""
+    seq, hash = record.seq, record.hash
+    for entry in entries:
+        if entry.seq != seq + 1 or entry.prev != hash:
+            return False
+        seq, hash = entry.seq, entry.hash
+    return True
+
+
+def _as_write(line: Line) -> Append:
+    entries = tuple(stored.entry(b"") for stored in line.entries[-1:])
+    return Append("", "", line.epoch, line.worker or "", entries, line.change, line.took, line.redact)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    stat = os.stat(path)
+    return stat.st_ino, stat.st_size
+
+
+def _listed(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except FileNotFoundError:
+        return []
+
+
+def _item_number(name: str) -> int:
+    """The number of an item's file; of any other file one that is never reached."""
+    number, _, rest = name.partition("-")
+    return int(number) if rest and number.isascii() and number.isdigit() else _BEYOND

@@ -1,0 +1,243 @@
+"""Journals in this process's memory: the reference for the other stores, and a place for tests.
+
+``memory://`` is a store of its own; ``memory://name`` is shared by all who open that name in this process. Nothing
+is left when the process ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.errors import HoldfastError, RunExists, StoreUnusable
+from holdfast.model import Append, Create, Entry, Filter, Item, Kind, RunRecord, Status, Write
+from holdfast.stores.base import (
+    LIVE,
+    Outcome,
+    appended,
+    claimed,
+    conflict,
+    continues,
+    matches,
+    may_delete,
+    refusal,
+    woken,
+)
+
+
+class _Journal:
+    def __init__(self, record: RunRecord, entries: Sequence[Entry]) -> None:
+        self.record = record
+        self.entries = list(entries)
+        self.inbox: dict[str, Item] = {}
+        self.taken: set[str] = set()
+
+
+class _Shelf:
+    """What all handles of one memory store share."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.journals: dict[str, _Journal] = {}
+        self.ids: dict[str, str] = {}
+        self.workers: dict[str, int] = {}
+
+
+_shared: dict[str, _Shelf] = {}
+
+
+class MemoryStore:
+    """A store in memory. See `holdfast.stores.base.Store` for what each method promises."""
+
+    def __init__(self, name: str = "", *, clock: Clock | None = None) -> None:
+        self.place = f"memory://{name}"
+        self.clock = clock or SystemClock()
+        self._shelf = _shared.setdefault(name, _Shelf()) if name else _Shelf()
+        self._lock = self._shelf.lock
+        self._enlisted: set[str] = set()
+        self._closed = False
+
+    def get(self, id: str) -> RunRecord | None:
+        with self._lock:
+            uid = self._shelf.ids.get(id)
+            return self._shelf.journals[uid].record if uid else None
+
+    def journal(self, uid: str) -> RunRecord | None:
+        with self._lock:
+            found = self._shelf.journals.get(uid)
+            return found.record if found else None
+
+    def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
+        with self._lock:
+            found = [
+                journal.record
+                for uid, journal in self._shelf.journals.items()
+                if (before is None or uid < before) and matches(journal.record, filter)
+            ]
+        return sorted(found, key=lambda record: record.uid, reverse=True)[:limit]
+
+    def read(
+        self, uid: str, lo: int, hi: int, *, saved: bool | None = None, payloads: bool = True, limit: int | None = None
+    ) -> list[Entry]:
+        with self._lock:
+            journal = self._shelf.journals.get(uid)
+            if journal is None:
+                return []
+            base = journal.record.base
+            found = journal.entries[max(lo - base, 0) : max(hi - base + 1, 0)]
+        if saved is not None:
+            found = [entry for entry in found if (entry.kind == Kind.SAVED) is saved]
+        if not payloads:
+            found = [replace(entry, payload=b"") for entry in found]
+        return found[:limit]
+
+    def inbox(self, uid: str) -> list[Item]:
+        with self._lock:
+            journal = self._shelf.journals.get(uid)
+            return list(journal.inbox.values()) if journal else []
+
+    def taken(self, uid: str) -> list[str]:
+        with self._lock:
+            journal = self._shelf.journals.get(uid)
+            return sorted(journal.taken) if journal else []
+
+    def orphans(self, limit: int = 100) -> list[RunRecord]:
+        with self._lock:
+            found = [
+                journal.record
+                for journal in self._shelf.journals.values()
+                if journal.record.worker is not None and not self._alive(journal.record.worker)
+            ]
+        return found[:limit]
+
+    def apply(self, batch: Sequence[Write]) -> list[Outcome]:
+        with self._lock:
+            self._check_open()
+            return [self._create(write) if isinstance(write, Create) else self._append(write) for write in batch]
+
+    def _create(self, write: Create) -> RunRecord:
+        record = write.record
+        existing = self.get(record.id)
+        if existing is not None:
+            return existing
+        last = write.entries[-1]
+        record = replace(record, seq=last.seq, hash=last.hash, updated_at=last.at, state=last.state)
+        self._shelf.journals[record.uid] = _Journal(record, write.entries)
+        self._shelf.ids[record.id] = record.uid
+        return record
+
+    def _append(self, write: Append) -> HoldfastError | None:
+        journal = self._shelf.journals.get(write.uid)
+        refused = refusal(journal.record if journal else None, write)
+        if refused is not None or journal is None:
+            return refused
+        if write.entries and not continues(journal.record, write):
+            return conflict(write, self.read(write.uid, write.entries[-1].seq, write.entries[-1].seq))
+        journal.entries.extend(write.entries)
+        for key in write.took:
+            journal.inbox.pop(key, None)
+            journal.taken.add(key)
+        mail = any(item.wakes for item in journal.inbox.values())
+        journal.record = appended(journal.record, write, mail=mail)
+        for seq, payload in write.redact:
+            place = seq - journal.record.base
+            journal.entries[place] = replace(journal.entries[place], payload=payload)
+        return None
+
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
+        with self._lock:
+            self._check_open()
+            journal = self._shelf.journals.get(uid)
+            record = journal.record if journal else None
+            alive = record is not None and record.worker is not None and self._alive(record.worker)
+            record = claimed(record, uid, worker, allow, holder_alive=alive)
+            self._shelf.journals[uid].record = record
+            return record
+
+    def post(self, uid: str, item: Item) -> bool:
+        with self._lock:
+            self._check_open()
+            journal = self._shelf.journals.get(uid)
+            if journal is None or item.key in journal.inbox or item.key in journal.taken:
+                return False
+            journal.inbox[item.key] = item
+            if item.wakes:
+                journal.record = woken(journal.record)
+            return True
+
+    def enlist(self, worker: str, lease: float) -> None:
+        self._enlisted.add(worker)
+        self.beat(worker, lease)
+
+    def beat(self, worker: str, lease: float) -> None:
+        with self._lock:
+            self._check_open()
+            self._shelf.workers[worker] = self.clock.now() + int(lease * 1_000_000)
+
+    def retire(self, worker: str) -> None:
+        with self._lock:
+            self._enlisted.discard(worker)
+            self._shelf.workers.pop(worker, None)
+
+    def _alive(self, worker: str) -> bool:
+        return self._shelf.workers.get(worker, 0) > self.clock.now()
+
+    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
+        with self._lock:
+            self._check_open()
+            journal = self._shelf.journals.get(uid)
+            if journal is None or journal.record.hidden:
+                return False
+            record = journal.record
+            alive = record.worker is not None and self._alive(record.worker)
+            if not may_delete(record, holder_alive=alive, expected=expected):
+                return False
+            del self._shelf.ids[record.id]
+            journal.record = replace(record, hidden=True, worker=None)
+            journal.inbox.clear()
+            self._sweep(uid, *(link.uid for link in reversed(record.lineage)))
+            return True
+
+    def _sweep(self, *uids: str) -> None:
+        """Remove those of the journals that are hidden and that no fork shares any longer."""
+        for uid in uids:
+            journal = self._shelf.journals.get(uid)
+            shared = any(link.uid == uid for other in self._shelf.journals.values() for link in other.record.lineage)
+            if journal is not None and journal.record.hidden and not shared:
+                del self._shelf.journals[uid]
+
+    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
+        with self._lock:
+            self._check_open()
+            journal = self._shelf.journals.get(uid)
+            if journal is None or journal.record.key_blob != old:
+                return False
+            journal.record = replace(journal.record, key_id=key_id, key_blob=key_blob)
+            return True
+
+    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
+        with self._lock:
+            self._check_open()
+            if record.uid in self._shelf.journals or (not record.hidden and record.id in self._shelf.ids):
+                raise RunExists(record.id)
+            journal = _Journal(record, entries)
+            journal.inbox = {item.key: item for item in items}
+            journal.taken = set(taken)
+            self._shelf.journals[record.uid] = journal
+            if not record.hidden:
+                self._shelf.ids[record.id] = record.uid
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreUnusable(self.place, "the store is closed; open it again")
+
+    def close(self) -> None:
+        for worker in list(self._enlisted):
+            self.retire(worker)
+        self._closed = True
+
+    def drop(self) -> None:
+        self.close()

@@ -1,0 +1,76 @@
+-- name: append
+INSERT INTO entry (run, seq, kind, at, state, hash, payload)
+SELECT r.n, :seq, :kind, :at, :state, :hash, :payload
+FROM run r JOIN entry p ON p.run = r.n AND p.seq = :seq - 1 AND p.hash = :prev
+WHERE r.uid = :uid AND r.epoch = :epoch AND r.worker = :worker
+
+-- name: insert_entry
+INSERT INTO entry (run, seq, kind, at, state, hash, payload) VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: entry
+SELECT e.seq, e.kind, e.at, e.state, x'', e.hash, x'' FROM entry e JOIN run r ON r.n = e.run WHERE r.uid = ? AND e.seq = ?
+
+-- name: record
+SELECT r.uid, r.id, r.created_at, r.root, r.base, r.workflow, r.tags, r.lineage, r.key_id, r.key_blob,
+       r.status, r.epoch, r.worker, r.rewinds, r.rollback, r.wake_at, r.reason, r.hidden, r.checksum,
+       e.seq, e.hash, e.at, e.kind, e.state
+FROM run r
+LEFT JOIN entry e ON e.n = (SELECT n FROM entry WHERE run = r.n ORDER BY seq DESC LIMIT 1)
+
+-- name: insert_run
+INSERT INTO run (uid, id, created_at, root, base, workflow, tags, lineage, key_id, key_blob,
+                 status, epoch, worker, rewinds, rollback, wake_at, reason, hidden, checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: update_run
+UPDATE run SET uid = ?, id = ?, created_at = ?, root = ?, base = ?, workflow = ?, tags = ?, lineage = ?,
+               key_id = ?, key_blob = ?, status = ?, epoch = ?, worker = ?, rewinds = ?, rollback = ?,
+               wake_at = ?, reason = ?, hidden = ?, checksum = ?
+WHERE uid = ?
+
+-- name: run_number
+SELECT n FROM run WHERE uid = ?
+
+-- name: insert_link
+INSERT INTO link (ancestor, child) VALUES (?, ?)
+
+-- name: is_shared
+SELECT 1 FROM link WHERE ancestor = ? LIMIT 1
+
+-- name: read
+SELECT e.seq, e.kind, e.at, e.state, p.hash, e.hash, e.payload
+FROM entry e LEFT JOIN entry p ON p.run = e.run AND p.seq = e.seq - 1
+WHERE e.run = ? AND e.seq BETWEEN ? AND ?
+
+-- name: read_headers
+SELECT e.seq, e.kind, e.at, e.state, p.hash, e.hash, x''
+FROM entry e LEFT JOIN entry p ON p.run = e.run AND p.seq = e.seq - 1
+WHERE e.run = ? AND e.seq BETWEEN ? AND ?
+
+-- name: mail
+SELECT 1 FROM inbox i JOIN run r ON r.n = i.run WHERE r.uid = ? AND i.taken = 0 AND i.wakes = 1 LIMIT 1
+
+-- name: inbox
+SELECT i.key, i.kind, i.at, i.payload, i.wakes FROM inbox i JOIN run r ON r.n = i.run
+WHERE r.uid = ? AND i.taken = 0 ORDER BY i.n
+
+-- name: taken
+SELECT i.key FROM inbox i JOIN run r ON r.n = i.run WHERE r.uid = ? AND i.taken = 1 ORDER BY i.key
+
+-- name: post
+INSERT INTO inbox (run, key, kind, at, payload, wakes, taken) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
+
+-- name: take
+UPDATE inbox SET taken = 1, payload = NULL WHERE run = (SELECT n FROM run WHERE uid = ?) AND key = ?
+
+-- name: redact
+UPDATE entry SET payload = ? WHERE run = (SELECT n FROM run WHERE uid = ?) AND seq = ?
+
+-- name: until
+SELECT until FROM worker WHERE name = ?
+
+-- name: beat
+INSERT INTO worker (name, until) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET until = excluded.until
+
+-- name: retire
+DELETE FROM worker WHERE name = ?

@@ -1,0 +1,140 @@
+"""What users get to see: frozen answers to questions about a run.
+
+The records of `holdfast.model` are what stores keep; these are what is computed from them. Values in here are
+decoded: they are what the user put in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Generic, Literal, TypeVar
+
+from msgspec import Struct
+
+from holdfast.model import Status
+
+T = TypeVar("T")
+
+EffectStatus = Literal["done", "uncertain", "raised", "undone", "undo_failed", "left"]
+
+
+def moment(at: int) -> datetime:
+    """A stored time as a datetime in UTC."""
+    return datetime.fromtimestamp(at // 1_000_000, UTC).replace(microsecond=at % 1_000_000)
+
+
+class Effect(Struct, frozen=True, kw_only=True):
+    """Something that was done to the outside world.
+
+    ``status`` is ``done``; ``uncertain`` (it was begun, and its process died before saying how it went); ``raised``
+    (it was begun and raised an error); or, after a rollback, ``undone``, ``undo_failed`` or ``left`` (nothing could
+    undo it, so it is still there).
+    """
+
+    seq: int
+    key: str
+    tool: str
+    target: str | None
+    reversible: bool
+    status: EffectStatus
+    at: datetime
+    undo: str | None = None
+    error: str | None = None
+
+
+class Field(Struct, frozen=True):
+    """One field of the form that a question shows. ``type`` is text, integer, number, boolean or choice."""
+
+    name: str
+    type: Literal["text", "integer", "number", "boolean", "choice"] = "text"
+    required: bool = True
+    options: tuple[str, ...] = ()
+    label: str | None = None
+    default: Any = None
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """Something that a person is asked before the run goes on."""
+
+    id: str
+    run: str
+    prompt: str
+    fields: tuple[Field, ...]
+    output_key: str
+    seq: int
+    at: datetime
+
+
+class EntryInfo(Struct, frozen=True):
+    """One line of a run's history, without its contents. ``live`` is false for what a rollback abandoned."""
+
+    seq: int
+    kind: str
+    at: datetime
+    live: bool = True
+    inherited: bool = False
+
+
+class RunInfo(Struct, frozen=True, kw_only=True):
+    """A run in a list."""
+
+    id: str
+    uid: str
+    status: Status
+    workflow: str | None
+    tags: dict[str, str]
+    created_at: datetime
+    updated_at: datetime
+    seq: int
+    generation: int
+    holder: str | None
+    reason: str | None
+    forked_from: tuple[str, int] | None
+
+
+class Page(Struct, Generic[T], frozen=True):
+    """Some of a longer list. Give ``next`` as ``after=`` to get the following ones; it is None at the end."""
+
+    items: tuple[T, ...]
+    next: str | None = None
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+class PlannedUndo(Struct, frozen=True):
+    """What a rollback will do about one effect: ``undo`` it, or leave it for the reason given."""
+
+    effect: Effect
+    action: Literal["undo", "irreversible", "uncertain"]
+
+
+class RollbackPlan(Struct, frozen=True):
+    """What a rollback would do, in the order in which it would do it (newest effect first)."""
+
+    to: int
+    steps: tuple[PlannedUndo, ...]
+
+
+class RollbackReport(Struct, frozen=True):
+    """What a rollback did. What is in ``failed``, ``irreversible`` and ``uncertain`` may still be there."""
+
+    to: int
+    generation: int
+    undone: tuple[Effect, ...]
+    failed: tuple[Effect, ...]
+    irreversible: tuple[Effect, ...]
+    uncertain: tuple[Effect, ...]
+
+
+class AuditReport(Struct, frozen=True):
+    """The journal verifies: ``entries`` of them up to ``head``, which is worth keeping elsewhere."""
+
+    run: str
+    entries: int
+    redacted: tuple[int, ...]
+    head: str
