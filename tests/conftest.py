@@ -1,13 +1,21 @@
 """What all tests share: the rule that nothing is skipped unseen, folders to work in, and the profiles of Hypothesis."""
 
 import os
+import sqlite3
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from msgspec.structs import replace
+
+import holdfast
+from holdfast import Holdfast
+from holdfast.errors import StoreUnusable
+from holdfast.stores import memory
 
 # --- Nothing is skipped unseen ----------------------------------------------------------------------------------------
 
@@ -76,3 +84,124 @@ def disk(tmp_path: Path) -> Path:
 
 
 # --- Stores -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["memory", "files", "sqlite"])
+def store_url(request: pytest.FixtureRequest, memdir: Path) -> str:
+    """The URL of a store that is empty, and that may be opened more than once. The test runs on every kind of store."""
+    match request.param:
+        case "memory":
+            return f"memory://{memdir.name}"
+        case "files":
+            return f"files:///{memdir / 'runs'}"
+        case _:
+            return f"sqlite:///{memdir / 'runs.db'}"
+
+
+Opener = Callable[..., Holdfast]
+
+
+@pytest.fixture
+def opened(store_url: str) -> Iterator[Opener]:
+    """Opens the store; each call is another holder. All are closed at the end."""
+    handles: list[Holdfast] = []
+
+    def opener(url: str = store_url, **how: Any) -> Holdfast:
+        handles.append(holdfast.open(url, **how))
+        return handles[-1]
+
+    yield opener
+    for handle in handles:
+        with suppress(StoreUnusable):  # of one that was killed
+            handle.close()
+
+
+@pytest.fixture
+def hf(opened: Opener) -> Holdfast:
+    """The store, open."""
+    return opened()
+
+
+@pytest.fixture
+def kill() -> Callable[[Holdfast], None]:
+    """Ends a handle as the death of its process does: its locks are free, and nothing more is written."""
+
+    def killer(handle: Holdfast) -> None:
+        handle._engine.worker.stop()
+        handle._store.drop()
+
+    return killer
+
+
+@pytest.fixture
+def raw_bytes(store_url: str) -> Callable[..., bytes]:
+    """Everything that stands in the files of a store; of a memory store, in its records."""
+
+    def read(url: str = store_url) -> bytes:
+        scheme, _, place = url.partition("://")
+        if scheme == "memory":
+            journals = memory._shared[place].journals.values()
+            return repr([(one.record, one.entries, one.inbox, one.taken) for one in journals]).encode()
+        path = Path(place.removeprefix("/"))
+        found = path.rglob("*") if scheme == "files" else path.parent.glob(path.name + "*")
+        everything = list(found)
+        return b"\n".join(
+            [str(one).encode() for one in everything] + [p.read_bytes() for p in everything if p.is_file()]
+        )
+
+    return read
+
+
+@pytest.fixture
+def journal_file(store_url: str) -> Callable[[str], Path]:
+    """The journal of a run in a files store."""
+
+    def find(id: str) -> Path:
+        root = Path(store_url.removeprefix("files:///"))
+        wanted = f'"id": "{id}"'.encode()
+        [found] = [path.parent for path in root.rglob("run.json") if wanted in path.read_bytes()]
+        return found / "journal.jsonl"
+
+    return find
+
+
+@pytest.fixture
+def damage(store_url: str, journal_file: Callable[[str], Path]) -> Callable[[Any, int], None]:
+    """Changes the stored payload of one entry, as a failing disk does."""
+
+    def change(run: Any, seq: int) -> None:
+        if store_url.startswith("memory"):
+            journal = memory._shared[store_url.removeprefix("memory://")].journals[run.uid]
+            place = seq - journal.record.base
+            journal.entries[place] = replace(journal.entries[place], payload=b'{"damaged": 1}')
+        elif store_url.startswith("sqlite"):
+            with sqlite3.connect(store_url.removeprefix("sqlite:///")) as db:
+                one = "run = (SELECT n FROM run WHERE uid = ?) AND seq = ?"
+                assert db.execute(
+                    f"UPDATE entry SET payload = ? WHERE {one}", (b'{"damaged": 1}', run.uid, seq)
+                ).rowcount
+            db.close()
+        else:
+            path = journal_file(run.id)
+            lines = path.read_bytes().splitlines(keepends=True)
+            [number] = [n for n, line in enumerate(lines) if b'"seq":%d,' % seq in line.replace(b": ", b":")]
+            line = bytearray(lines[number])
+            line[len(line) // 2] ^= 1
+            lines[number] = bytes(line)
+            path.write_bytes(b"".join(lines))
+
+    return change
+
+
+# --- Counts -----------------------------------------------------------------------------------------------------------
+
+
+# Here and not beside the tests that count: with xdist the process that prints the summary collects no tests itself.
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show what the tests have counted: `request.node.user_properties.append(("counts", line))`."""
+    reports = [report for name in ("passed", "failed") for report in terminalreporter.stats.get(name, [])]
+    lines = {value for report in reports for name, value in getattr(report, "user_properties", []) if name == "counts"}
+    if lines:
+        terminalreporter.section("counted")
+        for line in sorted(lines):
+            terminalreporter.write_line(line)

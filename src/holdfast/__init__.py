@@ -4,28 +4,35 @@ A run is an append-only journal. Every step is checkpointed; a run survives a cr
 exactly once, can be forked from any past checkpoint, and can be rolled back with its side effects undone.
 
 Start with `holdfast.open`.
+
+The names below are loaded when they are first used, so that ``import holdfast`` costs next to nothing.
 """
 
 from __future__ import annotations
 
-from holdfast.codec import Keyring
-from holdfast.engine import AsyncHoldfast, Holdfast, open
-from holdfast.engine.checkpoint import Checkpoint
-from holdfast.engine.run import AsyncRun, Run
-from holdfast.engine.undo import undo_function
-from holdfast.model import Status
-from holdfast.views import (
-    AuditReport,
-    Effect,
-    EntryInfo,
-    Field,
-    Page,
-    PlannedUndo,
-    Question,
-    RollbackPlan,
-    RollbackReport,
-    RunInfo,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast import errors
+    from holdfast.codec import Keyring
+    from holdfast.engine import AsyncHoldfast, Holdfast, open
+    from holdfast.engine.checkpoint import Checkpoint
+    from holdfast.engine.run import AsyncRun, Run
+    from holdfast.engine.undo import undo_function
+    from holdfast.model import Status
+    from holdfast.views import (
+        AuditReport,
+        Effect,
+        EntryInfo,
+        Field,
+        Page,
+        PlannedUndo,
+        Question,
+        RollbackPlan,
+        RollbackReport,
+        RunInfo,
+    )
 
 __version__ = "0.1.0"
 
@@ -47,6 +54,33 @@ __all__ = [
     "Run",
     "RunInfo",
     "Status",
+    "errors",
     "open",
     "undo_function",
 ]
+
+_HOMES = {
+    "AsyncHoldfast": "engine",
+    "AsyncRun": "engine.run",
+    "Checkpoint": "engine.checkpoint",
+    "Holdfast": "engine",
+    "Keyring": "codec",
+    "Run": "engine.run",
+    "Status": "model",
+    "open": "engine",
+    "undo_function": "engine.undo",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    if name == "errors":
+        return import_module("holdfast.errors")
+    found = getattr(import_module(f"holdfast.{_HOMES.get(name, 'views')}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

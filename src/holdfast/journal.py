@@ -229,6 +229,8 @@ class Fold:
         if kind not in _KNOWN:
             raise RunDamaged(self.run, f"entry {seq} is of the unknown kind {kind!r}; a newer Holdfast can read it")
         self.seq = seq
+        if kind == Kind.SAVED:
+            return
         if kind == Kind.REWOUND:
             self._rewind(data["to"])
             return

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from .cipher import DataKey, Keyring, WrappedKey
 from .delta import diff, patch
-from .frame import check_size, pack, redacted_digest, redaction, unpack
+from .frame import check_size, left_of, pack, redacted_digest, redaction, unpack
 from .tree import Tree
 from .values import Codec
 
@@ -22,6 +22,7 @@ __all__ = [
     "WrappedKey",
     "check_size",
     "diff",
+    "left_of",
     "pack",
     "patch",
     "redacted_digest",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.codec import redacted_digest
+from holdfast.codec import left_of, redacted_digest
 from holdfast.engine.drive import Op, Read
-from holdfast.engine.journals import ERASED_HEADER
 from holdfast.errors import RunDamaged, UsageError
 from holdfast.journal import payload_digest
 from holdfast.model import Kind, RunRecord
@@ -37,7 +36,7 @@ def _audit(run: Run, record: RunRecord, head: str | None) -> AuditReport:
             raise RunDamaged(run.id, f"entry {entry.seq} does not follow the entry before it: the history was changed")
         before = hashes[entry.seq] = entry.hash
         if redacted_digest(entry.payload) is not None:
-            erased[entry.seq] = payload_digest(entry.payload[ERASED_HEADER:]).hex()
+            erased[entry.seq] = payload_digest(left_of(entry.payload)).hex()
         if entry.kind == Kind.REDACTED:
             data = run._journals.data(run.id, uid, entry)
             vouched |= dict(zip(data["seqs"], data["left"], strict=True))

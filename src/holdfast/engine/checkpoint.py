@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from holdfast.codec import Codec
-from holdfast.engine.journals import Saved
+from holdfast.codec import Tree
+from holdfast.engine.journals import Journals, Saved
 from holdfast.engine.pauses import question
 from holdfast.engine.steps import effect
 from holdfast.journal import Fold
@@ -18,10 +18,9 @@ from holdfast.views import Effect, Question, moment
 class StepsAt:
     """What was done up to a checkpoint; folded when it is first asked for, since a state is often all one wants."""
 
-    def __init__(self, fold: Callable[[], Fold], codec: Codec) -> None:
+    def __init__(self, fold: Callable[[], Fold]) -> None:
         self._read = fold
         self._fold: Fold | None = None
-        self.codec = codec
 
     def load(self) -> Fold:
         """The fold, read if it was not yet."""
@@ -34,25 +33,29 @@ class Checkpoint:
     """State, what comes next, and what was done, at one sequence number. It does not change afterwards."""
 
     def __init__(
-        self, record: RunRecord, seq: int, saved: Saved | None, codec: Codec, state_type: Any, steps: StepsAt
+        self, record: RunRecord, seq: int, saved: Saved | None, journals: Journals, state_type: Any, steps: StepsAt
     ) -> None:
         tree = saved.tree if saved is not None else {}
+        self._record = record
+        self._journals = journals
+        self._steps = steps
         self.run: str = record.id
         self.seq: int = seq
         self.workflow: str | None = record.workflow
-        self.state: Any = codec.decode(tree["state"], state_type, "state") if saved is not None else None
+        self.state: Any = self._value(tree.get("state"), "state", state_type)
         self.state_seq: int | None = saved.seq if saved is not None else None
         self.saved_at: datetime | None = moment(saved.at) if saved is not None else None
-        self.step: int | None = int(tree["step"]) if saved is not None else None  # type: ignore[arg-type]
-        self.node: str | None = codec.decode(tree.get("node"))
-        self.next: str | None = codec.decode(tree.get("next"))
-        self.queue: Any = codec.decode(tree.get("queue"))
-        self.variables: Any = codec.decode(tree.get("variables"))
-        self._record = record
-        self._steps = steps
+        self.step: int | None = self._value(tree.get("step"), "step")
+        self.node: str | None = self._value(tree.get("node"), "node")
+        self.next: str | None = self._value(tree.get("next"), "next")
+        self.queue: Any = self._value(tree.get("queue"), "queue")
+        self.variables: Any = self._value(tree.get("variables"), "variables")
 
     def __repr__(self) -> str:
         return f"<Checkpoint {self.run!r} at {self.seq}, step {self.step}, next {self.next!r}>"
+
+    def _value(self, tree: Tree, what: str, as_type: Any = None) -> Any:
+        return self._journals.value(self.run, tree, what, as_type)
 
     @property
     def generation(self) -> int:
@@ -63,7 +66,7 @@ class Checkpoint:
     def results(self) -> dict[str, Any]:
         """The results of the completed steps, by their keys. Those that were erased are left out."""
         steps = self._steps.load().steps
-        return {key: self._steps.codec.decode(step.result) for key, step in steps.items() if not step.erased}
+        return {key: self._value(step.result, f"result of {key}") for key, step in steps.items() if not step.erased}
 
     @property
     def completed(self) -> frozenset[str]:
@@ -85,10 +88,10 @@ class Checkpoint:
     @property
     def answers(self) -> dict[str, Any]:
         """The answers that had been given, by output key."""
-        return {key: self._steps.codec.decode(tree) for key, tree in self._steps.load().answers.items()}
+        return {key: self._value(tree, f"answer {key}") for key, tree in self._steps.load().answers.items()}
 
     @property
     def result(self) -> Any:
         """What the run was completed with, if it was by then."""
         ended = self._steps.load().ended
-        return self._steps.codec.decode(ended[1].get("result")) if ended is not None else None
+        return self._value(ended[1].get("result"), "result") if ended is not None else None

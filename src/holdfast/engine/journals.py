@@ -7,16 +7,28 @@ the entry; what was erased on request is `Redacted`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import blake2b
+from typing import Any
 
 from msgspec import Struct
 
-from holdfast.codec import Codec, DataKey, Keyring, Tree, WrappedKey, check_size, pack, patch, redacted_digest, unpack
+from holdfast.codec import (
+    Codec,
+    DataKey,
+    Keyring,
+    Tree,
+    WrappedKey,
+    check_size,
+    left_of,
+    pack,
+    patch,
+    redacted_digest,
+    unpack,
+)
 from holdfast.errors import KeyMissing, NoCheckpoint, Redacted, RunDamaged
 from holdfast.journal import Data, Fold, is_live, live_ranges, segments, verify
-from holdfast.model import Entry, Kind, RunRecord
+from holdfast.model import Entry, Item, Kind, RunRecord
 from holdfast.stores.base import Store
-
-ERASED_HEADER = 33  # the mark of an erased payload and the digest of what was there
 
 
 class Saved(Struct, frozen=True):
@@ -50,7 +62,7 @@ class Journals:
 
     def seal(self, uid: str, encrypted: bool, place: str, data: Data, what: str) -> bytes:
         """The payload to store for ``data``."""
-        payload = pack(data)
+        payload = pack(data, compress_over=self.store.compress_over)
         check_size(payload, what, limit=self.max_bytes, warn_at=self.max_bytes // 2)
         if encrypted:
             payload = self._key(uid).seal(payload, f"{uid}/{place}".encode(), self.store.clock)
@@ -68,12 +80,30 @@ class Journals:
             raise RunDamaged(run, f"{place} is not what it should be; restore the run from a backup")
         return data
 
+    def item(self, record: RunRecord, key: str, kind: str, data: Data, *, wakes: bool) -> Item:
+        """An item for the run's inbox. Items are not chained, so each carries a checksum of its own."""
+        summed = {**data, "checksum": _checksum(data)}
+        payload = self.seal(record.uid, record.key_id is not None, f"inbox/{key}", summed, kind)
+        return Item(key, kind, self.store.clock.now(), payload, wakes)
+
+    def item_data(self, run: str, uid: str, item: Item) -> Data:
+        """What an inbox item says."""
+        data = self.open(run, uid, f"inbox/{item.key}", item.payload)
+        if data.pop("checksum", None) != _checksum(data):
+            raise RunDamaged(run, f"the inbox item {item.key} was changed or damaged; restore the run from a backup")
+        return data
+
+    def value(self, run: str, tree: Tree, what: str, as_type: Any = None) -> Any:
+        """The value of a tree in a payload."""
+        try:
+            return self.codec.decode(tree, as_type, what)
+        except ValueError as error:
+            raise RunDamaged(run, f"{what} cannot be read ({error}); restore the run from a backup") from error
+
     def blind(self, record: RunRecord, text: str) -> str:
         """A digest of user text that may stand in the clear."""
         if record.key_id is not None:
             return self._key(record.uid).blind(text)
-        from hashlib import blake2b
-
         return blake2b(text.encode(), digest_size=16).hexdigest()
 
     def _key(self, uid: str) -> DataKey:
@@ -93,7 +123,7 @@ class Journals:
         """The payload of an entry. Of an erased one, what stayed of it; with ``erased`` set."""
         payload = entry.payload
         if redacted_digest(payload) is not None:
-            payload = payload[ERASED_HEADER:]
+            payload = left_of(payload)
         return self.open(run, uid, f"{entry.seq}/{entry.kind}", payload)
 
     # --- entries
@@ -127,7 +157,11 @@ class Journals:
         """What was done up to an entry; a fold of an earlier point is carried on."""
         fold = fold or Fold(record.id)
         for uid, entry in self.entries(record, fold.seq + 1, upto, saved=False):
-            fold.add(entry.seq, entry.kind, entry.at, self.data(record.id, uid, entry))
+            data = self.data(record.id, uid, entry)
+            try:
+                fold.add(entry.seq, entry.kind, entry.at, data)
+            except (KeyError, TypeError, ValueError) as error:
+                raise RunDamaged(record.id, f"entry {entry.seq} ({entry.kind}) does not add up: {error!r}") from error
         fold.seq = max(fold.seq, upto)
         return fold
 
@@ -165,6 +199,10 @@ class Journals:
             raise RunDamaged(record.id, f"the state at {seq} has no beginning: entry {last.state} is missing")
         size = sum(len(entry.payload) for _, entry in links)
         return Saved(seq, last.at, tree, last.state, size)
+
+
+def _checksum(data: Data) -> str:
+    return blake2b(pack(data, compress_over=None), digest_size=8).hexdigest()
 
 
 def check_gapless(run: str, entries: list[Entry], lo: int, hi: int) -> None:

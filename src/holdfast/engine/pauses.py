@@ -22,13 +22,18 @@ def pause(
 ) -> Op[Question]:
     """Ask a person, and give up the lease until there is an answer.
 
-    The answer is found under ``output_key`` in the checkpoint's ``answers`` once the run was claimed again.
+    The answer is found under ``output_key`` in the checkpoint's ``answers`` once the run was claimed again. A loop
+    that comes here again before there is one waits for the same question; it is not asked twice.
     """
     if not isinstance(prompt, str) or not isinstance(output_key, str) or not output_key:
         raise UsageError("a question has a prompt and an output_key, both text")
     checked = form(fields)
     data: Data = {"prompt": prompt, "fields": store_fields(checked), "output_key": output_key}
     lease, owned = yield from run._enter()
+    for asked in lease.fold.questions.values():
+        if (asked.prompt, load_fields(asked.fields), asked.output_key) == (prompt, checked, output_key):
+            yield from run._let_go(lease)
+            return question(run.id, run.uid, asked)
     change = Change(status=Status.WAITING, release=True)
     try:
         seq = yield from run._write(lease, [(Kind.ASKED, data)], change=change, what="question")
@@ -67,7 +72,8 @@ def answer(run: Run, value: Any, *, question: str | None = None, by: str | None 
     open_questions = yield from questions(run)
     chosen = [asked for asked in open_questions if question in (None, asked.id)]
     if not chosen:
-        raise QuestionClosed(run.id, f"question {question or ''} is not open: it was answered already, or never asked")
+        which = f"question {question} is not open" if question else "no question is open"
+        raise QuestionClosed(run.id, f"{which}: it was answered already, or never asked")
     if len(chosen) > 1:
         ids = ", ".join(asked.id for asked in chosen)
         raise UsageError(f"run {run.id!r} has several open questions; name one of them with question=: {ids}")
@@ -75,9 +81,7 @@ def answer(run: Run, value: Any, *, question: str | None = None, by: str | None 
     checked = check_answer(run.id, asked.fields, value)
     data: Data = {"question": asked.seq, "id": asked.id, "value": run._codec.encode(checked, "answer"), "by": by}
     record = yield Read(run._record)
-    key = f"answer:{asked.id}"
-    payload = run._journals.seal(record.uid, record.key_id is not None, f"inbox/{key}", data, "answer")
-    item = Item(key, "answer", run._store.clock.now(), payload)
+    item = run._journals.item(record, f"answer:{asked.id}", "answer", data, wakes=True)
     if not (yield Read(lambda: run._store.post(record.uid, item))):
         raise QuestionClosed(run.id, f"question {asked.id} was answered by somebody else just now")
     if run._lease is not None:
@@ -87,7 +91,7 @@ def answer(run: Run, value: Any, *, question: str | None = None, by: str | None 
 def drain(run: Run, lease: Lease) -> Op[None]:
     """Move what waits in the inbox into the journal."""
     for item in (yield Read(lambda: run._store.inbox(run.uid))):
-        data = run._journals.open(run.id, run.uid, f"inbox/{item.key}", item.payload)
+        data = run._journals.item_data(run.id, run.uid, item)
         yield from run._write(lease, _lines(run.uid, lease.fold, item, data), took=(item.key,))
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine.drive import Call, Op, Read
 from holdfast.engine.steps import effect
 from holdfast.engine.undo import find
-from holdfast.errors import UndoRefused
 from holdfast.journal import Fold, Mark, rollback_plan
 from holdfast.model import Change, Kind, Rewind
 from holdfast.stores.base import ANY
@@ -77,13 +76,11 @@ def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
 def _undo(run: Run, mark: Mark) -> Op[str | None]:
     """Call the undo of an effect; what it failed with, if so."""
     function = find(mark.data["undo"])
-    decode = run._codec.decode
+    what, value = f"step {mark.key!r}", run._journals.value
+    args = [value(run.id, stored, what) for stored in mark.data["args"]]
+    kwargs = {name: value(run.id, stored, what) for name, stored in mark.data["kwargs"].items()}
     try:
-        args = [decode(value) for value in mark.data["args"]]
-        kwargs = {name: decode(value) for name, value in mark.data["kwargs"].items()}
-        yield Call(function, (decode(mark.result), *args), kwargs)
-    except UndoRefused:
-        raise
+        yield Call(function, (value(run.id, mark.result, what), *args), kwargs)
     except Exception as error:
         return f"{type(error).__name__}: {error}"[:2000]
     return None

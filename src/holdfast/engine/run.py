@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import new_uid
-from holdfast.codec import redaction
+from holdfast.codec import left_of, redaction
 from holdfast.commit import Ticket
 from holdfast.engine import pauses, rollback, steps
 from holdfast.engine.audit import audit
@@ -93,8 +93,7 @@ class Run(Operable):
         if items:
             fold = fold.copy()
             for item in items:
-                data = self._journals.open(self.id, self.uid, f"inbox/{item.key}", item.payload)
-                pauses.preview(self.uid, fold, item, data)
+                pauses.preview(self.uid, fold, item, self._journals.item_data(self.id, self.uid, item))
         return fold  # type: ignore[no-any-return]
 
     def _enter(self, allow: Collection[Status] = LIVE) -> Op[tuple[Lease, bool]]:
@@ -218,10 +217,10 @@ class Run(Operable):
         record = yield Read(self._record)
         at = record.seq if seq is None else seq
         saved = yield Read(lambda: self._journals.state(record, seq))
-        steps_at = StepsAt(lambda: self._journals.fold(record, at), self._codec)
+        steps_at = StepsAt(lambda: self._journals.fold(record, at))
         if isinstance(self, Async):
             yield Read(steps_at.load)
-        return Checkpoint(record, at, saved, self._codec, type, steps_at)
+        return Checkpoint(record, at, saved, self._journals, type, steps_at)
 
     @Operation
     def history(self, *, limit: int = 100, after: str | None = None, kind: str | None = None) -> Op[Page[EntryInfo]]:
@@ -350,7 +349,7 @@ class Run(Operable):
             for seq in sorted(set(seqs)):
                 erasure = yield Read(lambda seq=seq: self._erasure(record, seq))  # type: ignore[misc]
                 redactions.append((seq, erasure))
-                digests.append(payload_digest(erasure[33:]).hex())
+                digests.append(payload_digest(left_of(erasure)).hex())
             lines: list[tuple[str, Data]] = [
                 (Kind.REDACTED, {"seqs": [seq for seq, _ in redactions], "left": digests, "by": by, "why": why})
             ]
@@ -371,7 +370,7 @@ class Run(Operable):
         if left is None:
             raise UsageError(f"entry {seq} of run {self.id!r} ({entry.kind}) holds nothing of yours, so it stays")
         sealed = self._journals.seal(uid, record.key_id is not None, f"{seq}/{entry.kind}", left, "erasure")
-        return redaction(payload_digest(entry.payload)) + sealed
+        return redaction(payload_digest(entry.payload), sealed)
 
     @Operation
     def delete(self) -> Op[bool]:

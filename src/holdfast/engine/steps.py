@@ -15,7 +15,7 @@ from holdfast.engine.drive import Call, Op, Read
 from holdfast.engine.undo import name_of
 from holdfast.errors import NonDeterminism, NotClaimed, Redacted, Uncertain, UsageError
 from holdfast.journal import Data, Mark, Step
-from holdfast.model import Item, Kind
+from holdfast.model import Kind
 from holdfast.views import Effect, moment
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _stored(run: Run, key: str, done: Step, call: Data, check_args: bool, result
         )
     if done.erased:
         raise Redacted(run.id, f"the result of step {key!r} was erased on request")
-    return run._codec.decode(done.result, result_type, f"result of {key}")
+    return run._journals.value(run.id, done.result, f"result of {key}", result_type)
 
 
 def _describe_error(error: BaseException) -> str:
@@ -148,8 +148,7 @@ def mark(
     if key in fold.steps:
         return False
     item_key = f"mark:{run._journals.blind(record, key)}.{record.generation}"
-    sealed = run._journals.seal(record.uid, record.key_id is not None, f"inbox/{item_key}", data, f"mark {key}")
-    item = Item(item_key, "mark", run._store.clock.now(), sealed, wakes=False)
+    item = run._journals.item(record, item_key, "mark", data, wakes=False)
     return bool((yield Read(lambda: run._store.post(record.uid, item))))
 
 

@@ -31,10 +31,14 @@ Outcome = RunRecord | HoldfastError | None
 
 
 class Store(Protocol):
-    """Where journals are kept. ``place`` names it in messages."""
+    """Where journals are kept.
+
+    ``place`` names it in messages. Payloads longer than ``compress_over`` bytes are compressed; never, if it is None.
+    """
 
     place: str
     clock: Clock
+    compress_over: int | None
 
     def get(self, id: str) -> RunRecord | None:
         """The visible run of this id."""

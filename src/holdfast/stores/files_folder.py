@@ -18,18 +18,19 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.errors import LeaseLost, RunDamaged
-from holdfast.model import Append, Entry, Item, RunRecord
+from holdfast.model import Append, Entry, Item, Kind, RunRecord, Status
 from holdfast.stores import files_text as text
-from holdfast.stores.base import appended
+from holdfast.stores.base import appended, conflict, continues
 from holdfast.stores.disk import Disk, File, replace_file, sync_file, write_file
-from holdfast.stores.files_journal import Damaged, lines_between, onward, parsed, tail
-from holdfast.stores.files_text import Damage, Line, RunFile
+from holdfast.stores.files_journal import Damaged, begins, lines_between, onward, parsed, tail
+from holdfast.stores.files_text import Damage, Erasures, Line, RunFile, StoredEntry
 
 MAX_MARKS = 1024
 _BEYOND = 1 << 62
@@ -41,7 +42,7 @@ class Contents(Struct, frozen=True):
     record: RunRecord
     posted: int
     took: tuple[str, ...]
-    redact: tuple[int, ...]
+    redact: Erasures
     behind: bool  # run.json does not say yet what the last line says
     end: int  # where the good part of the journal ends
     closed: bool  # whether that has its newline
@@ -82,7 +83,7 @@ class RunFolder:
         try:
             return os.open(self._in("lock"), os.O_RDONLY)
         except FileNotFoundError:
-            if not os.path.isdir(self.path):
+            if not os.path.exists(self._in("run.json")):
                 raise
             return self._disk.create(self._in("lock")).fd  # somebody tidied it away
 
@@ -121,60 +122,67 @@ class RunFolder:
         last = line.last if line is not None else record.base - 1
         if last < record.seq:
             raise self._damaged("journal.jsonl", f"it was cut short: it ends at entry {last}, not at {record.seq}")
-        took, redact, behind = run.took, run.redact, bool(run.took or run.redact)
+        took, behind = run.took, bool(run.took or run.redact)
+        redact = tuple((seq, bytes.fromhex(payload)) for seq, payload in run.redact)
         if line is not None and last == record.seq and line.entries[-1].hash != record.hash.hex():
             raise self._damaged("journal.jsonl", f"its entry {last} is not the one that run.json names")
         if line is not None and last > record.seq:
-            record = appended(record, _as_write(line))
+            record = appended(record, _as_write(line), mail=line.mail)
             took, redact = took + line.took, redact + line.redact
             behind = behind or bool(line.change or took or redact)
         return Contents(record, run.posted, took, redact, behind, found.end, found.closed, raw, journal)
 
-    def entries(self, lo: int, hi: int, kinds: Collection[str] | None, limit: int | None) -> list[Entry]:
-        """Entries with lo <= seq <= hi, in order; raises `RunDamaged` if one is missing."""
+    def entries(
+        self, lo: int, hi: int, *, saved: bool | None = None, payloads: bool = True, limit: int | None = None
+    ) -> list[Entry]:
+        """Entries with lo <= seq <= hi, in order, as `Store.read` does; raises `RunDamaged` if one is missing."""
         contents = self.load()
         lo, hi = max(lo, contents.record.base), min(hi, contents.record.seq)
         if lo > hi or (limit is not None and limit <= 0):
             return []
-        try:
-            return self._entries(contents, lo, hi, kinds, limit)
-        except RunDamaged:
-            if not self._marks:
-                raise
-        self._marks.clear()  # the journal was rewritten, or it is damaged: a reading without marks tells
-        return self._entries(contents, lo, hi, kinds, limit)
-
-    def _entries(
-        self, contents: Contents, lo: int, hi: int, kinds: Collection[str] | None, limit: int | None
-    ) -> list[Entry]:
-        record = contents.record
-        first = max(lo - 1, record.base)  # the entry before is needed for its hash
-        seq = max((seq for seq in list(self._marks) if seq <= first), default=record.base)
-        mark = (seq, self._marks.get(seq, 0))
         found: list[Entry] = []
+        erased = dict(contents.redact)
+        for prev, stored in self._stored(contents, lo, hi):
+            if saved is None or (stored.kind == Kind.SAVED) is saved:
+                entry = stored.entry(prev, payload=payloads)
+                if payloads and entry.seq in erased:
+                    entry = replace(entry, payload=erased[entry.seq])
+                found.append(entry)
+                if len(found) == limit:
+                    break
+        return found
+
+    def _stored(self, contents: Contents, lo: int, hi: int) -> Iterator[tuple[bytes, StoredEntry]]:
+        """The entries lo to hi, each with the hash before it."""
+        prev, expected = contents.record.root, None
+        first = max(lo - 1, contents.record.base)  # the entry before is needed for its hash
         with self._reading() as fd:
-            prev, expected = record.root, None
-            for at, line in lines_between(fd, contents.end, first, hi, newest=record.seq, mark=mark):
+            for at, line in self._lines(fd, contents, first, hi):
                 if expected is not None and line.first != expected:
                     raise Damaged(at, f"entry {expected} should be here, and it is {line.first}")
                 for stored in line.entries:
-                    if lo <= stored.seq <= hi and (kinds is None or stored.kind in kinds):
-                        entry = stored.entry(prev)
-                        found.append(text.redacted(entry) if entry.seq in contents.redact else entry)
-                        if len(found) == limit:
-                            self._mark(line.first, at)
-                            return found
+                    if lo <= stored.seq <= hi:
+                        yield prev, stored
                     prev = bytes.fromhex(stored.hash)
                 expected = line.last + 1
             if expected is None or expected <= hi:
-                raise Damaged(contents.end, f"entry {expected or lo} is missing")
-            self._mark(line.first, at)
-        return found
+                raise Damaged(contents.end, f"entry {lo if expected is None else expected} is missing")
 
-    def _mark(self, seq: int, at: int) -> None:
-        if len(self._marks) >= MAX_MARKS:
-            self._marks.clear()
-        self._marks[seq] = at
+    def _lines(self, fd: int, contents: Contents, first: int, last: int) -> Iterator[tuple[int, Line]]:
+        """The lines that hold the entries first to last, looked for from the nearest place known."""
+        seq = max((seq for seq in list(self._marks) if seq <= first), default=contents.record.base)
+        mark = (seq, self._marks.get(seq, 0))
+        if self._marks and not begins(fd, *mark, contents.end):
+            self._marks.clear()  # the journal was rewritten since
+            mark = (contents.record.base, 0)
+        try:
+            for at, line in lines_between(fd, contents.end, first, last, newest=contents.record.seq, mark=mark):
+                mark = (line.first, at)
+                yield at, line
+        finally:
+            if len(self._marks) >= MAX_MARKS:
+                self._marks.clear()
+            self._marks[mark[0]] = mark[1]  # where the reading of the next page goes on
 
     @contextmanager
     def _reading(self) -> Iterator[int]:
@@ -204,14 +212,13 @@ class RunFolder:
     def settle(self) -> Contents:
         """Repair and finish what a crash has left, and make sure that what is built upon is on the disk."""
         contents = self.load()
-        self._repair(contents)
-        if self._synced is None:
-            self._disk.fsync_folder(os.path.dirname(self.path))
         if self._synced != (contents.raw, contents.journal):
+            self._repair(contents)
             sync_file(self._disk, self._in("journal.jsonl"))
             self._disk.fsync_folder(self.path)
-        contents = self.load()
-        self._synced = (contents.raw, contents.journal)
+            self._disk.fsync_folder(os.path.dirname(self.path))
+            contents = self.load()
+            self._synced = (contents.raw, contents.journal)
         if contents.behind:
             self.finish(contents)
             contents = self.load()
@@ -240,14 +247,16 @@ class RunFolder:
 
         What is left to be finished is in the contents that `load` gives now.
         """
-        record = contents.record
-        if write.entries and not _continues(record, write.entries):
-            return self._conflict(record, write)
-        record = appended(record, write)
+        if write.entries and not continues(contents.record, write):
+            last = write.entries[-1].seq
+            return conflict(write, self.entries(last, last, payloads=False))
+        mail = self._has_mail(contents, write)
+        record = appended(contents.record, write, mail=mail)
         if not write.entries:
-            self.put(RunFile(record, contents.posted, write.took, write.redact))
+            erased = tuple((seq, payload.hex()) for seq, payload in write.redact)
+            self.put(RunFile(record, contents.posted, write.took, erased))
             return None
-        line = text.line_text(write.epoch, write.worker, write.entries, write.change, write.took, write.redact)
+        line = text.line_text(write.epoch, write.worker, write.entries, write.change, write.took, write.redact, mail)
         self._append(line, contents)
         inode, size = contents.journal
         after = Contents(
@@ -264,13 +273,12 @@ class RunFolder:
         self._known, self._synced = after, (after.raw, after.journal)
         return None
 
-    def _conflict(self, record: RunRecord, write: Append) -> LeaseLost | None:
-        """A write whose place in the journal is taken: it is ours, made before, or somebody else's."""
-        last = write.entries[-1]
-        stored = self.entries(last.seq, last.seq, None, None)
-        if stored and stored[0].hash == last.hash:
-            return None
-        return LeaseLost(write.id, f"entry {last.seq} does not continue the journal as it is now")
+    def _has_mail(self, contents: Contents, write: Append) -> bool:
+        """Whether an item wakes the run that goes to wait with this write."""
+        status = write.change.status if write.change else None
+        if Status.WAITING not in (status, contents.record.status):
+            return False
+        return any(item.wakes and item.key not in write.took for item in self.items())
 
     def _append(self, line: bytes, contents: Contents) -> None:
         with self._journal() as file:
@@ -288,12 +296,13 @@ class RunFolder:
     def finish(self, contents: Contents) -> None:
         """Do what the last transaction left to do after its line. May be repeated."""
         if contents.redact:
-            self._erase(frozenset(contents.redact))
+            self._erase(dict(contents.redact))
         for key in contents.took:
             self._take(key)
         if contents.took:
             self._disk.fsync_folder(self._in("inbox", "taken"))
             self._remove_taken()
+            self._disk.fsync_folder(self._in("inbox"))
         self.put(RunFile(contents.record, contents.posted))
 
     def put(self, run: RunFile) -> None:
@@ -303,20 +312,20 @@ class RunFolder:
         replace_file(self._disk, self._in("run.json"), raw)
         self._synced = (raw, synced[1]) if synced is not None else None
 
-    def _erase(self, seqs: frozenset[int]) -> None:
+    def _erase(self, erased: dict[int, bytes]) -> None:
         """Rewrite the journal without these payloads."""
         with self._reading() as fd:
-            lines = [(old, parsed(at, old)) for at, old in onward(fd, 0, os.fstat(fd).st_size)]
-        new = [
-            text.redacted_line(line, seqs) if any(entry.seq in seqs for entry in line.entries) else old + b"\n"
-            for old, line in lines
-        ]
-        if all(old + b"\n" == line for (old, _), line in zip(lines, new, strict=True)):
+            lines = list(onward(fd, 0, os.fstat(fd).st_size))
+            new = []
+            for at, old in lines:
+                line = parsed(at, old)
+                touched = any(entry.seq in erased for entry in line.entries)
+                new.append(text.erased_line(line, erased) if touched else old + b"\n")
+        after = b"".join(new)
+        if after == b"".join(old + b"\n" for _, old in lines):
             return
         self._known = self._synced = None
-        self._marks.clear()
-        replace_file(self._disk, self._in("journal.jsonl"), b"".join(new))
-        self._synced = (b"", _identity(self._in("journal.jsonl")))
+        replace_file(self._disk, self._in("journal.jsonl"), after)
 
     # --- the inbox
 
@@ -376,7 +385,7 @@ class RunFolder:
         write_file(self._disk, self._in("inbox", "taken", text.marker_name(key)), text.marker_text(key))
 
     def _remove_taken(self) -> None:
-        """Remove the files of items that have a marker. If they come back after a crash, the marker still counts."""
+        """Remove the files of items that have a marker."""
         taken = set(_listed(self._in("inbox", "taken")))
         for name in _listed(self._in("inbox")):
             if name.partition("-")[2] in taken:
@@ -386,7 +395,6 @@ class RunFolder:
         path = self._in(*names)
         if not os.path.isdir(path):
             self._disk.mkdir(path)
-        self._disk.fsync_folder(os.path.dirname(path))
 
     # --- forks
 
@@ -403,6 +411,8 @@ class RunFolder:
         self._make("forks")
         write_file(self._disk, self._in("forks", uid), id.encode())
         self._disk.fsync_folder(self._in("forks"))
+        self._disk.fsync_folder(self.path)
+        sync_file(self._disk, self._in("journal.jsonl"))  # a fork must not stand on what a power failure takes away
 
     def drop_fork(self, uid: str) -> None:
         """Forget a fork."""
@@ -430,24 +440,9 @@ def build(
     disk.fsync_folder(path)
 
 
-def _continues(record: RunRecord, entries: Sequence[Entry]) -> bool:
-    """Whether the entries follow upon the newest one, and each upon the one before."""
-    seq, hash = record.seq, record.hash
-    for entry in entries:
-        if entry.seq != seq + 1 or entry.prev != hash:
-            return False
-        seq, hash = entry.seq, entry.hash
-    return True
-
-
 def _as_write(line: Line) -> Append:
     entries = tuple(stored.entry(b"") for stored in line.entries[-1:])
     return Append("", "", line.epoch, line.worker or "", entries, line.change, line.took, line.redact)
-
-
-def _identity(path: str) -> tuple[int, int]:
-    stat = os.stat(path)
-    return stat.st_ino, stat.st_size
 
 
 def _listed(path: str) -> list[str]:

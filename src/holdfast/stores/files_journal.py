@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import islice
 
 from msgspec import Struct
 
@@ -115,6 +116,14 @@ def _before_zeros(fd: int, size: int) -> int:
         at = max(size - TAIL_BLOCK, 0)
         size = at + len(read_block(fd, size - at, at).rstrip(b"\0"))
     return size
+
+
+def begins(fd: int, seq: int, at: int, end: int) -> bool:
+    """Whether a line that begins with this entry starts there."""
+    try:
+        return any(parsed(*line).first == seq for line in islice(onward(fd, at, end), 1))
+    except Damaged:
+        return False
 
 
 def lines_between(

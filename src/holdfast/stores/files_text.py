@@ -8,7 +8,7 @@ before it is believed. A payload that is JSON stands as it is under ``data``, an
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b, sha256
 from typing import Any, TypeVar
 
@@ -16,9 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
-from holdfast.codec import redaction
 from holdfast.errors import InvalidId
-from holdfast.journal import payload_digest
 from holdfast.model import Change, Entry, Item, RunRecord
 from holdfast.stores.base import check_id
 
@@ -128,19 +126,27 @@ class StoredEntry(_Stored, frozen=True, kw_only=True):
     state: int | None = None
     hash: str
 
-    def entry(self, prev: bytes) -> Entry:
-        return Entry(self.seq, self.kind, self.at, self.state, prev, bytes.fromhex(self.hash), self.payload)
+    def entry(self, prev: bytes, *, payload: bool = True) -> Entry:
+        data = self.payload if payload else b""
+        return Entry(self.seq, self.kind, self.at, self.state, prev, bytes.fromhex(self.hash), data)
+
+
+Erasures = tuple[tuple[int, bytes], ...]  # numbers of entries, and what their payloads are replaced by
 
 
 class Line(Struct, frozen=True):
-    """One transaction: entries, and what it did beside adding them."""
+    """One transaction: entries, and what it did beside adding them.
+
+    ``mail`` says that the inbox held an item then that wakes the run, so that a later reader decides as the writer did.
+    """
 
     epoch: int
     entries: tuple[StoredEntry, ...]
     worker: str | None = None
     change: Change | None = None
     took: tuple[str, ...] = ()
-    redact: tuple[int, ...] = ()
+    redact: Erasures = ()
+    mail: bool = False
 
     @property
     def first(self) -> int:
@@ -160,13 +166,11 @@ def line_text(
     entries: Sequence[Entry],
     change: Change | None = None,
     took: Sequence[str] = (),
-    redact: Sequence[int] = (),
+    redact: Erasures = (),
+    mail: bool = False,
 ) -> bytes:
     """The line that commits a transaction, with its newline."""
-    fields: dict[str, Any] = {"epoch": epoch}
-    if worker is not None:
-        fields["worker"] = worker
-    fields["entries"] = [_entry_fields(entry) for entry in entries]
+    fields: dict[str, Any] = {"epoch": epoch, "worker": worker, "entries": [_entry_fields(entry) for entry in entries]}
     if change is not None:
         named = msgspec.structs.asdict(change).items()
         fields["change"] = {name: value for name, value in named if value is not None and value is not False}
@@ -174,6 +178,8 @@ def line_text(
         fields["took"] = took
     if redact:
         fields["redact"] = redact
+    if mail:
+        fields["mail"] = mail
     return _line(fields)
 
 
@@ -209,16 +215,11 @@ def is_whole(text: bytes) -> bool:
     return True
 
 
-def redacted_line(line: Line, seqs: Container[int]) -> bytes:
-    """The line with the payloads of these entries replaced by their digests, and its newline."""
+def erased_line(line: Line, erased: Mapping[int, bytes]) -> bytes:
+    """The line with the payloads of these entries replaced, and its newline."""
     entries = [stored.entry(b"") for stored in line.entries]
-    entries = [redacted(entry) if entry.seq in seqs else entry for entry in entries]
-    return line_text(line.epoch, line.worker, entries, line.change, line.took, line.redact)
-
-
-def redacted(entry: Entry) -> Entry:
-    """The entry with its payload replaced by the digest of it, so that its hash still fits."""
-    return replace(entry, payload=redaction(payload_digest(entry.payload)))
+    entries = [replace(entry, payload=erased.get(entry.seq, entry.payload)) for entry in entries]
+    return line_text(line.epoch, line.worker, entries, line.change, line.took, line.redact, line.mail)
 
 
 # --- the record
@@ -234,7 +235,7 @@ class RunFile(Struct, frozen=True, omit_defaults=True):
     record: RunRecord
     posted: int = 0
     took: tuple[str, ...] = ()
-    redact: tuple[int, ...] = ()
+    redact: tuple[tuple[int, str], ...] = ()  # in hexadecimal
 
 
 def run_text(run: RunFile) -> bytes:
@@ -283,6 +284,7 @@ class _StoredItem(_Stored, frozen=True, kw_only=True):
     key: str
     kind: str
     at: int
+    wakes: bool = True
 
 
 class _Marker(Struct, frozen=True):
@@ -291,13 +293,14 @@ class _Marker(Struct, frozen=True):
 
 def item_text(item: Item) -> bytes:
     """The file of an inbox item."""
-    return _line({"key": item.key, "kind": item.kind, "at": item.at, **_payload(item.payload)})
+    fields = {"key": item.key, "kind": item.kind, "at": item.at, "wakes": item.wakes}
+    return _line({**fields, **_payload(item.payload)})
 
 
 def read_item(text: bytes) -> Item:
     """An inbox item; raises `Damage`."""
     found = _read_small(text, _StoredItem)
-    return Item(found.key, found.kind, found.at, found.payload)
+    return Item(found.key, found.kind, found.at, found.payload, found.wakes)
 
 
 def marker_text(key: str) -> bytes:

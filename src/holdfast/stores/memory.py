@@ -52,6 +52,8 @@ _shared: dict[str, _Shelf] = {}
 class MemoryStore:
     """A store in memory. See `holdfast.stores.base.Store` for what each method promises."""
 
+    compress_over: int | None = None
+
     def __init__(self, name: str = "", *, clock: Clock | None = None) -> None:
         self.place = f"memory://{name}"
         self.clock = clock or SystemClock()

@@ -69,10 +69,13 @@ def migrations() -> list[tuple[int, str]]:
 
 
 Q = _load_queries()
+KNOWN_STATUSES = frozenset(Status)
 
 
 class SqliteStore:
     """A store in one SQLite file. See `holdfast.stores.base.Store` for what each method promises."""
+
+    compress_over: int | None = 512
 
     def __init__(self, path: str, *, durability: str = "full", clock: Clock | None = None) -> None:
         if durability not in ("full", "normal"):
@@ -471,6 +474,8 @@ def _record(row: tuple[Any, ...]) -> RunRecord:
     columns, checksum, (seq, hash, at, kind, state) = row[:18], row[18], row[19:]
     if _checksum(columns) != checksum:
         raise RunDamaged(str(row[1]), "its record was changed or damaged; restore the run from a backup")
+    if columns[10] not in KNOWN_STATUSES:
+        raise RunDamaged(str(row[1]), f"its status {columns[10]!r} is unknown here; a newer Holdfast wrote it")
     return RunRecord(
         uid=columns[0],
         id=columns[1],

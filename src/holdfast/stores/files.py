@@ -1,0 +1,456 @@
+"""Journals in a folder that a person can read: one folder per run, JSON inside.
+
+    holdfast.json              whose folder this is, and which format
+    lock                       held while runs are created, adopted or deleted
+    workers/                   who may hold runs, and until when
+    runs/<name>/run.json       the record of a run, replaced as a whole
+    runs/<name>/journal.jsonl  its journal: one line per transaction
+    runs/<name>/lock           held while it is read (shared) or written
+    runs/<name>/inbox/         what others left for it; inbox/taken/ has a marker for each item that was taken
+    runs/<name>/forks/         a marker for each run that shares its entries
+    hidden/<uid>/              the same, of a deleted run whose entries forks still share
+
+The life of a run folder: it is made under a passing name (``.new-...``) with all that is in it and then renamed. Each
+step is one line at the end of its journal.jsonl, and one sync. Claims, wakes and posted items replace run.json. When
+the run is deleted, the folder is renamed (``.gone-...``) and then removed; or, while forks share its entries, renamed
+into ``hidden`` until the last of them is deleted. Passing names that a crash left behind mean nothing, and are
+removed by the next one who creates or deletes a run.
+
+`holdfast.stores.files_folder` has what happens inside of a run's folder. The name of a folder is a readable form of
+the id with a digest of it, so that no two ids meet and none leaves the root. The store is meant for local disks and
+for up to about 10,000 runs: to list or to look for runs, their run.json files are read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.errors import HoldfastError, InvalidId, RunDamaged, RunExists, RunNotFound, StoreError
+from holdfast.model import Append, Create, Entry, Filter, Item, RunRecord, Status, Write
+from holdfast.stores.base import LIVE, Outcome, claimed, matches, may_delete, refusal, woken
+from holdfast.stores.disk import Disk, remove_tree, replace_file
+from holdfast.stores.files_folder import RunFolder, build
+from holdfast.stores.files_root import Root
+from holdfast.stores.files_text import RunFile, folder_name, id_in, line_text, uid_in
+from holdfast.stores.locks import WorkerLocks
+
+
+class FilesStore:
+    """A store in a folder. See `holdfast.stores.base.Store` for what each method promises."""
+
+    compress_over: int | None = None  # a person reads it
+
+    def __init__(self, path: str, *, clock: Clock | None = None, disk: Disk | None = None) -> None:
+        self.clock = clock or SystemClock()
+        self._disk = disk or Disk()
+        self._root = Root(path, self._disk)
+        self.path, self.place = self._root.path, self._root.place
+        self._in = self._root.within
+        self._folders: dict[str, RunFolder] = {}  # by path
+        self._paths: dict[str, str] = {}  # of the journals that were met, by uid: a guess, checked when it is used
+        self._locks = WorkerLocks(self._in("workers"))
+        self._root.open()
+
+    def close(self) -> None:
+        if self._root.usable:
+            for worker in self._locks.workers():
+                self.retire(worker)
+        self.drop()
+
+    def drop(self) -> None:
+        self._root.give_up("it is closed")
+        self._locks.drop()
+
+    # --- finding the folder of a run
+
+    def _folder(self, path: str, id: str | None = None) -> RunFolder:
+        return self._folders.setdefault(path, RunFolder(path, self._disk, id))
+
+    def _named(self, id: str) -> RunFolder:
+        return self._folder(self._in("runs", folder_name(id)), id)
+
+    @contextmanager
+    def _run(self, uid: str, *, exclusive: bool) -> Iterator[RunFolder | None]:
+        """The folder of this journal, locked; None if there is none."""
+        while (path := self._paths.get(uid) or self._search(uid)) is not None:
+            folder = self._folder(path)
+            with folder.lock(exclusive=exclusive) as there:
+                if there and self._holds(folder, uid):
+                    yield folder
+                    return
+            self._forget(folder)
+            self._paths.pop(uid, None)
+        yield None
+
+    def _holds(self, folder: RunFolder, uid: str) -> bool:
+        """Whether the locked folder is that of this journal, as was guessed."""
+        try:
+            return self._loaded(folder).uid == uid
+        except RunDamaged:
+            if _peek(folder.path) in (uid, None):
+                raise
+            return False
+
+    def _search(self, uid: str) -> str | None:
+        for path in (self._in("hidden", uid), *self._all("runs")):
+            if os.sep not in uid and _peek(path) == uid:
+                return path
+        return None
+
+    def _all(self, *kinds: str) -> list[str]:
+        return [self._in(kind, name) for kind in kinds for name in os.listdir(self._in(kind)) if name[0] != "."]
+
+    def _loaded(self, folder: RunFolder) -> RunRecord:
+        """The record in a locked folder. What it says of where others are is remembered."""
+        record = folder.load().record
+        self._paths[record.uid] = folder.path
+        for link in record.lineage:
+            if link.uid not in self._paths:
+                self._paths[link.uid] = self._in("runs", folder_name(link.id))
+        return record
+
+    def _forget(self, folder: RunFolder) -> None:
+        self._folders.pop(folder.path, None)
+
+    # --- records
+
+    def get(self, id: str) -> RunRecord | None:
+        with self._root.translated():
+            return self._get(id)
+
+    def _get(self, id: str) -> RunRecord | None:
+        folder = self._named(id)
+        while os.path.isdir(folder.path):
+            with folder.lock(exclusive=False) as there:
+                if there:
+                    record = self._loaded(folder)
+                    if record.id != id:
+                        raise RunDamaged(id, f"{folder.path} holds the run {record.id!r}; rename the folder back")
+                    return None if record.hidden else record
+        self._forget(folder)
+        return None
+
+    def journal(self, uid: str) -> RunRecord | None:
+        with self._root.translated(), self._run(uid, exclusive=False) as folder:
+            return folder.load().record if folder else None
+
+    def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
+        with self._root.translated():
+            paths = self._all("runs") if filter.hidden is False else self._all("runs", "hidden")
+            uids = sorted(((_peek(path) or os.path.basename(path), path) for path in paths), reverse=True)
+            found: list[RunRecord] = []
+            for uid, path in uids:
+                if len(found) >= limit:
+                    break
+                if before is None or uid < before:
+                    record = self._listed(path)
+                    if record is not None and matches(record, filter):
+                        found.append(record)
+            return found
+
+    def _listed(self, path: str) -> RunRecord | None:
+        """The record for a list: a damaged one is listed as such and does not hide the others."""
+        folder = self._folder(path)
+        try:
+            with folder.lock(exclusive=False) as there:
+                return self._loaded(folder) if there else None
+        except RunDamaged as damage:
+            text, name = _text_of(path), os.path.basename(path)
+            return RunRecord(
+                uid=uid_in(text) or name,
+                id=id_in(text, name) or name,
+                created_at=0,
+                root=b"",
+                status=Status.BLOCKED,
+                reason=str(damage),
+                hidden=path.startswith(self._in("hidden", "")),
+            )
+
+    def orphans(self, limit: int = 100) -> list[RunRecord]:
+        with self._root.translated():
+            found: list[RunRecord] = []
+            for path in self._all("runs"):
+                if b'"worker": null' in _text_of(path):
+                    continue  # only a claim gives it a worker, and a claim replaces run.json
+                record = self._listed(path)
+                if record is not None and record.worker is not None and not self._alive(record.worker):
+                    found.append(record)
+                if len(found) >= limit:
+                    break
+            return found
+
+    # --- journals
+
+    def read(
+        self, uid: str, lo: int, hi: int, *, saved: bool | None = None, payloads: bool = True, limit: int | None = None
+    ) -> list[Entry]:
+        with self._root.translated(), self._run(uid, exclusive=False) as folder:
+            return folder.entries(lo, hi, saved=saved, payloads=payloads, limit=limit) if folder else []
+
+    def inbox(self, uid: str) -> list[Item]:
+        with self._root.translated(), self._run(uid, exclusive=False) as folder:
+            return folder.items() if folder else []
+
+    def taken(self, uid: str) -> list[str]:
+        with self._root.translated(), self._run(uid, exclusive=False) as folder:
+            return folder.taken() if folder else []
+
+    def apply(self, batch: Sequence[Write]) -> list[Outcome]:
+        """See `Store.apply`. Each write is a transaction of its own; if all of them fail, that is raised."""
+        self._root.check_usable()
+        outcomes: list[Outcome] = []
+        failed: dict[str, StoreError] = {}
+        for write in batch:
+            uid = write.record.uid if isinstance(write, Create) else write.uid
+            outcome = failed.get(uid) or self._apply(write)
+            if isinstance(outcome, StoreError):
+                failed[uid] = outcome  # what follows would not continue the journal
+            outcomes.append(outcome)
+        errors = [outcome for outcome in outcomes if isinstance(outcome, StoreError)]
+        if errors and len(errors) == len(outcomes):
+            raise errors[0]
+        return outcomes
+
+    def _apply(self, write: Write) -> Outcome:
+        try:
+            with self._root.translated():
+                return self._create(write) if isinstance(write, Create) else self._append(write)
+        except HoldfastError as error:
+            return error
+
+    def _append(self, write: Append) -> HoldfastError | None:
+        with self._run(write.uid, exclusive=True) as folder:
+            if folder is None:
+                return refusal(None, write)
+            contents = folder.settle()
+            refused = refusal(contents.record, write) or folder.commit(contents, write)
+            if refused is None and (write.change or write.took or write.redact):
+                try:
+                    folder.settle()
+                except OSError as error:
+                    # The write is made whatever happens here, and whoever writes next finishes it.
+                    with suppress(StoreError):
+                        self._root.refuse(error)
+            return refused
+
+    # --- claims, inboxes, workers
+
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
+        with self._root.translated(), self._run(uid, exclusive=True) as folder:
+            contents = folder.settle() if folder else None
+            record = contents.record if contents else None
+            alive = record is not None and record.worker is not None and self._alive(record.worker)
+            record = claimed(record, uid, worker, allow, holder_alive=alive)
+            assert folder is not None
+            assert contents is not None
+            folder.put(RunFile(record, contents.posted))
+            return record
+
+    def post(self, uid: str, item: Item) -> bool:
+        with self._root.translated(), self._run(uid, exclusive=True) as folder:
+            if folder is None:
+                return False
+            contents = folder.settle()
+            if folder.is_used(contents, item.key):
+                return False
+            folder.post(contents, item, woken(contents.record) if item.wakes else contents.record)
+            return True
+
+    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
+        with self._root.translated(), self._run(uid, exclusive=True) as folder:
+            contents = folder.settle() if folder else None
+            if folder is None or contents is None or contents.record.key_blob != old:
+                return False
+            record = replace(contents.record, key_id=key_id, key_blob=key_blob)
+            folder.put(RunFile(record, contents.posted))
+            return True
+
+    def enlist(self, worker: str, lease: float) -> None:
+        with self._root.translated():
+            self._locks.hold(worker)
+        self.beat(worker, lease)
+
+    def beat(self, worker: str, lease: float) -> None:
+        with self._root.translated():
+            # Not synced: no worker lives on after a power failure.
+            until = msgspec.json.encode({"until": self.clock.now() + int(lease * 1_000_000)})
+            replace_file(self._disk, self._in("workers", worker + ".json"), until, sync=False)
+
+    def retire(self, worker: str) -> None:
+        with self._root.translated():
+            with suppress(FileNotFoundError):
+                self._disk.unlink(self._in("workers", worker + ".json"))
+            self._locks.release(worker)
+
+    def _alive(self, worker: str) -> bool:
+        try:
+            with open(self._in("workers", worker + ".json"), "rb") as file:
+                until = msgspec.json.decode(file.read(), type=dict[str, int])["until"]
+        except (FileNotFoundError, msgspec.MsgspecError, KeyError):
+            return False
+        return until > self.clock.now() and self._locks.is_held(worker)
+
+    # --- whole runs
+
+    def _create(self, write: Create) -> RunRecord | HoldfastError:
+        record = _ending(write.record, write.entries)
+        with self._root.locked():
+            self._tidy()
+            existing = self._get(record.id)
+            if existing is not None:
+                with self._named(record.id).lock(exclusive=True):
+                    self._named(record.id).settle()  # its creator may have died before it was lasting
+                return existing
+            if record.uid in self._paths and self._exists(record.uid):
+                return RunExists(record.id, f"the uid {record.uid} is that of another run")
+            for link in record.lineage:
+                if not self._exists(link.uid):
+                    return RunNotFound(link.id, "it was deleted, so it cannot be forked")
+            self._settle_in(record, [line_text(record.epoch, record.worker, write.entries)], (), ())
+            return record
+
+    def _exists(self, uid: str) -> bool:
+        with self._run(uid, exclusive=False) as folder:
+            return folder is not None
+
+    def _settle_in(
+        self, record: RunRecord, lines: Sequence[bytes], items: Sequence[Item], taken: Sequence[str]
+    ) -> None:
+        """Make the folder of a new run and give it its name, under the root's lock."""
+        for link in record.lineage:
+            with self._run(link.uid, exclusive=True) as ancestor:
+                if ancestor is not None:
+                    ancestor.add_fork(record.uid, record.id)
+        parent = self._in("hidden" if record.hidden else "runs")
+        path = os.path.join(parent, record.uid if record.hidden else folder_name(record.id))
+        if not record.hidden and os.path.isdir(path):
+            left = self._named(record.id)  # of a run whose deletion was interrupted
+            with left.lock(exclusive=True):
+                self._hide(left)
+        passing = os.path.join(parent, f".new-{record.uid}")
+        build(self._disk, passing, record, lines, items, taken)
+        self._disk.rename(passing, path)
+        self._disk.fsync_folder(parent)
+        self._paths[record.uid] = path
+
+    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
+        with self._root.translated(), self._root.locked():
+            self._tidy()
+            if self._exists(record.uid) or (not record.hidden and self._get(record.id) is not None):
+                raise RunExists(record.id)
+            if not all(self._exists(link.uid) for link in record.lineage):
+                raise RunNotFound(record.id, "the run that it was forked from is not in this store")
+            lines = [line_text(record.epoch, record.worker, [entry]) for entry in entries]
+            self._settle_in(_ending(record, entries), lines, items, taken)
+
+    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
+        with self._root.translated(), self._root.locked():
+            self._tidy()
+            with self._run(uid, exclusive=True) as folder:
+                if folder is None:
+                    return False
+                contents = folder.settle()
+                record, deleted = contents.record, False
+                if not record.hidden:
+                    alive = record.worker is not None and self._alive(record.worker)
+                    if not may_delete(record, holder_alive=alive, expected=expected):
+                        return False
+                    folder.put(RunFile(replace(record, hidden=True, worker=None), contents.posted))
+                    deleted = True
+                self._hide(folder)
+            self._sweep()
+            return deleted
+
+    def _hide(self, folder: RunFolder) -> None:
+        """Move the folder of a deleted run out of sight. If this is interrupted, its record still says so."""
+        uid = folder.load().record.uid
+        if folder.path == self._in("hidden", uid):
+            return
+        if os.path.isdir(inbox := os.path.join(folder.path, "inbox")):
+            remove_tree(self._disk, inbox)
+        if os.path.isdir(self._in("hidden", uid)):
+            self._remove(folder)  # it was moved already, and only its old name came back
+            return
+        self._disk.rename(folder.path, self._in("hidden", uid))
+        self._disk.fsync_folder(self._in("hidden"))
+        self._disk.fsync_folder(self._in("runs"))
+        self._forget(folder)
+        self._paths[uid] = self._in("hidden", uid)
+
+    def _sweep(self) -> None:
+        """Remove the hidden runs that no fork shares any longer, descendants before their ancestors."""
+        gone = True
+        while gone:
+            gone = False
+            for path in self._all("hidden"):
+                folder = self._folder(path)
+                if not self._is_shared(folder):
+                    self._remove(folder)
+                    gone = True
+
+    def _is_shared(self, folder: RunFolder) -> bool:
+        """Whether a run has entries of this one in its history. What cannot be read counts as if it had."""
+        own = os.path.basename(folder.path)
+        for uid, id in folder.forks():
+            if (name := _name_of(id)) is not None:
+                self._paths.setdefault(uid, self._in("runs", name))
+            try:
+                with self._run(uid, exclusive=False) as child:
+                    if child is not None and any(link.uid == own for link in child.load().record.lineage):
+                        return True
+            except RunDamaged:
+                return True
+            folder.drop_fork(uid)
+        return False
+
+    def _remove(self, folder: RunFolder) -> None:
+        parent, uid = os.path.split(folder.path)
+        passing = os.path.join(parent, f".gone-{uid}")
+        with folder.lock(exclusive=True):
+            self._disk.rename(folder.path, passing)
+        self._disk.fsync_folder(parent)
+        self._forget(folder)
+        self._paths.pop(uid, None)
+        remove_tree(self._disk, passing)
+
+    def _tidy(self) -> None:
+        """Remove what was being made or removed when its process died."""
+        for parent in (self._in("runs"), self._in("hidden")):
+            for name in os.listdir(parent):
+                if name.startswith((".new-", ".gone-")):
+                    remove_tree(self._disk, os.path.join(parent, name))
+
+
+def _ending(record: RunRecord, entries: Sequence[Entry]) -> RunRecord:
+    """The record of a run that has these entries."""
+    if not entries:
+        return replace(record, seq=record.base - 1, hash=record.root, updated_at=record.created_at, state=None)
+    last = entries[-1]
+    state = last.seq if last.kind == "saved" else last.state
+    return replace(record, seq=last.seq, hash=last.hash, updated_at=last.at, state=state)
+
+
+def _text_of(path: str) -> bytes:
+    """The run.json in a folder; nothing if it is not there."""
+    try:
+        with open(os.path.join(path, "run.json"), "rb", buffering=0) as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+
+
+def _peek(path: str) -> str | None:
+    return uid_in(_text_of(path))
+
+
+def _name_of(id: str) -> str | None:
+    try:
+        return folder_name(id)
+    except InvalidId:
+        return None

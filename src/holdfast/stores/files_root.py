@@ -1,0 +1,160 @@
+"""The root folder of a files store: whose it is, the lock on it, and what the system's errors mean there."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import NoReturn
+
+import msgspec
+
+from holdfast.errors import StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreTooNew, StoreUnusable
+from holdfast.stores.base import READER, WRITER
+from holdfast.stores.disk import Disk, replace_file
+
+FORMAT = "holdfast files"
+FOLDERS = ("runs", "hidden", "workers")
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # the process has too much of something; the disk is well
+
+
+class _About(msgspec.Struct):
+    """What holdfast.json says."""
+
+    format: str
+    oldest_reader: int
+    oldest_writer: int
+
+
+class Root:
+    """A handle on the root folder. After a failure of the disk, or in a forked child, it can no longer be used."""
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        self.path = os.path.abspath(path)
+        self.place = f"files:///{self.path}"
+        self._disk = disk
+        self._pid = os.getpid()
+        self._unusable: str | None = None
+        self._synced = False
+
+    def within(self, *names: str) -> str:
+        """The path of something in the folder."""
+        return os.path.join(self.path, *names)
+
+    # --- opening
+
+    def open(self) -> None:
+        """Check that the folder is a store that this code can use; make it one if it is new or empty."""
+        with self.translated():
+            if os.path.exists(self.path) and not os.path.isdir(self.path):
+                raise StoreError(self.place, "it is a file, not a folder; choose another path")
+            if not os.path.exists(self.within("holdfast.json")):
+                self._found()
+            self._check_format()
+
+    def _found(self) -> None:
+        self._make(self.path)
+        if not self._is_blank() and not os.path.exists(self.within("holdfast.json")):
+            raise StoreError(self.place, "the folder is not empty and belongs to something else; choose another path")
+        with self.locked():
+            if os.path.exists(self.within("holdfast.json")):
+                return  # another process was faster
+            for name in FOLDERS:
+                self._make(self.within(name))
+            about = msgspec.json.encode(_About(FORMAT, READER, WRITER))
+            replace_file(self._disk, self.within("holdfast.json"), msgspec.json.format(about, indent=2) + b"\n")
+
+    def _make(self, path: str) -> None:
+        if not os.path.isdir(path):
+            self._make(os.path.dirname(path))
+            with suppress(FileExistsError):
+                self._disk.mkdir(path)
+            self._disk.fsync_folder(os.path.dirname(path))
+
+    def _is_blank(self) -> bool:
+        """Whether there is nothing but what an interrupted founding leaves."""
+        names = set(os.listdir(self.path))
+        ours = names <= {"lock", "holdfast.json.new", *FOLDERS}
+        return ours and not any(os.listdir(self.within(name)) for name in names.intersection(FOLDERS))
+
+    def _check_format(self) -> None:
+        with open(self.within("holdfast.json"), "rb") as file:
+            text = file.read()
+        try:
+            about = msgspec.json.decode(text, type=_About)
+        except msgspec.MsgspecError as error:
+            raise StoreDamaged(
+                self.place, f"{self.within('holdfast.json')} is damaged ({error}); restore it from a backup"
+            ) from None
+        if about.format != FORMAT:
+            raise StoreError(self.place, f"the folder belongs to something else ({about.format}); choose another path")
+        if about.oldest_reader > READER or about.oldest_writer > WRITER:
+            raise StoreTooNew(
+                self.place,
+                f"it needs a Holdfast that reads format {about.oldest_reader} and writes format "
+                f"{about.oldest_writer}, this one has {READER} and {WRITER}; upgrade Holdfast",
+            )
+
+    # --- use
+
+    @property
+    def usable(self) -> bool:
+        return self._unusable is None and os.getpid() == self._pid
+
+    def give_up(self, reason: str) -> None:
+        """From now on every use is refused for this reason."""
+        self._unusable = reason
+
+    def check_usable(self) -> None:
+        """Raise `StoreUnusable` if this handle is closed, poisoned, or carried over a fork."""
+        if self._unusable is not None:
+            raise StoreUnusable(self.place, f"{self._unusable}; open the store again")
+        if os.getpid() != self._pid:
+            raise StoreUnusable(self.place, "it was opened before os.fork(); open the store again in the child")
+
+    @contextmanager
+    def translated(self) -> Iterator[None]:
+        """Turn the system's errors into ours, which name the place and the remedy."""
+        self.check_usable()
+        try:
+            yield
+        except OSError as error:
+            self.refuse(error)
+
+    def refuse(self, error: OSError) -> NoReturn:
+        """Raise our error in place of the system's."""
+        problem = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+        if error.errno in _FULL:
+            raise StoreFull(self.place) from error
+        if error.errno in _REFUSED:
+            raise StoreReadOnly(self.place, f"{problem}; check the permissions of the folder") from error
+        if error.errno in _PASSING:
+            raise StoreError(self.place, f"{problem}; try again") from error
+        # What the system holds of a file after a failed write or sync is not known, so nothing is built upon it.
+        self.give_up(f"the disk failed ({problem})")
+        raise StoreUnusable(self.place, f"{self._unusable}; check the disk, then open the store again") from error
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock for what concerns more than one run. It is always taken before the lock of a run."""
+        fd = self._open_lock()
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if not self._synced:
+                self._disk.fsync_folder(self.path)  # whoever made the store may have died before this
+                self._synced = True
+            yield
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough: a forked child may have the descriptor too
+            os.close(fd)
+
+    def _open_lock(self) -> int:
+        try:
+            return os.open(self.within("lock"), os.O_RDONLY)
+        except FileNotFoundError:
+            return self._disk.create(self.within("lock")).fd

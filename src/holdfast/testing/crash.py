@@ -1,0 +1,287 @@
+"""Crashes at every point where it matters: counted first, then made, one after the other.
+
+A `Fuse` counts the points of a piece of work. With a number it **blows** at that point: `Crash` is raised there, and
+by every later use of the same store, since a dead process does nothing more. What counts as a point depends on the
+store, and each has a form that is watched by a fuse:
+
+- `CrashDisk`, for the files store: before and after each call that changes the disk, and halfway through each write;
+- `CrashSqliteStore`: before each commit (the transaction is lost) and after it (nobody learns that it was made);
+- `CrashStore`, around any store at all: before and after each method that changes something.
+
+`distinct` picks, of points between which nothing changed, the last one: what the next process finds is the same, and
+the most has been acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+
+from holdfast.clock import Clock
+from holdfast.model import Entry, Filter, Item, RunRecord, Status, Write
+from holdfast.stores.base import LIVE, Outcome, Store
+from holdfast.stores.disk import Disk, File
+from holdfast.stores.sqlite import SqliteStore
+
+
+class Crash(BaseException):
+    """The process is dead."""
+
+
+class Fuse:
+    """Counts crash points, and blows at one of them. ``at`` is the number of that point, from 0; None: never."""
+
+    def __init__(self, at: int | None = None) -> None:
+        self.at = at
+        self.dead = False
+        self.points: list[tuple[str, int]] = []  # what each one was, and how many changes had been made by then
+        self.changes = 0
+
+    def check(self) -> None:
+        """Raise `Crash` if the process is dead already."""
+        if self.dead:
+            raise Crash
+
+    def strikes(self, what: str) -> bool:
+        """Count a point; whether this is the one at which to crash. The caller then calls `blow`."""
+        self.check()
+        self.points.append((what, self.changes))
+        return len(self.points) - 1 == self.at
+
+    def blow(self) -> None:
+        """Die."""
+        self.dead = True
+        raise Crash
+
+    def point(self, what: str) -> None:
+        """Count a point, and die if it is the one."""
+        if self.strikes(what):
+            self.blow()
+
+    def changed(self) -> None:
+        """Something changed that the next process can see."""
+        self.changes += 1
+
+    def distinct(self) -> list[int]:
+        """The last of each stretch of points between which nothing changed."""
+        return [
+            n
+            for n, (_, changes) in enumerate(self.points)
+            if n + 1 == len(self.points) or self.points[n + 1][1] != changes
+        ]
+
+
+class CrashDisk(Disk):
+    """A disk for `FilesStore` on which the fuse can blow at every call."""
+
+    def __init__(self, fuse: Fuse) -> None:
+        self.fuse = fuse
+
+    def create(self, path: str) -> File:
+        self.fuse.point(f"before create {_short(path)}")
+        file = super().create(path)
+        self.fuse.changed()
+        if self.fuse.strikes(f"after create {_short(path)}"):
+            super().close(file)
+            self.fuse.blow()
+        return file
+
+    def open(self, path: str) -> File:
+        self.fuse.check()
+        return super().open(path)
+
+    def write(self, file: File, data: bytes) -> None:
+        self.fuse.point(f"before write {_short(file.path)}")
+        half = len(data) // 2
+        self.fuse.changed()
+        if self.fuse.strikes(f"half of write {_short(file.path)}"):
+            super().write(file, data[:half])
+            self.fuse.blow()
+        super().write(file, data)
+        self.fuse.changed()
+        self.fuse.point(f"after write {_short(file.path)}")
+
+    def truncate(self, file: File, size: int) -> None:
+        self.fuse.point(f"before truncate {_short(file.path)}")
+        super().truncate(file, size)
+        self._done(f"truncate {_short(file.path)}")
+
+    def fsync(self, file: File) -> None:
+        self.fuse.point(f"before fsync {_short(file.path)}")
+        super().fsync(file)
+        self.fuse.point(f"after fsync {_short(file.path)}")
+
+    def close(self, file: File) -> None:
+        super().close(file)  # also when dead: the system closes a dead process's files
+        self.fuse.check()
+
+    def fsync_folder(self, path: str) -> None:
+        self.fuse.point(f"before fsync {_short(path)}/")
+        super().fsync_folder(path)
+        self.fuse.point(f"after fsync {_short(path)}/")
+
+    def replace(self, old: str, new: str) -> None:
+        self.fuse.point(f"before replace {_short(new)}")
+        super().replace(old, new)
+        self._done(f"replace {_short(new)}")
+
+    def rename(self, old: str, new: str) -> None:
+        self.fuse.point(f"before rename {_short(old)}")
+        super().rename(old, new)
+        self._done(f"rename {_short(old)}")
+
+    def mkdir(self, path: str) -> None:
+        self.fuse.point(f"before mkdir {_short(path)}")
+        super().mkdir(path)
+        self._done(f"mkdir {_short(path)}")
+
+    def unlink(self, path: str) -> None:
+        self.fuse.point(f"before unlink {_short(path)}")
+        super().unlink(path)
+        self._done(f"unlink {_short(path)}")
+
+    def rmdir(self, path: str) -> None:
+        self.fuse.point(f"before rmdir {_short(path)}")
+        super().rmdir(path)
+        self._done(f"rmdir {_short(path)}")
+
+    def _done(self, what: str) -> None:
+        self.fuse.changed()
+        self.fuse.point(f"after {what}")
+
+
+def _short(path: str) -> str:
+    return os.path.join(*path.rsplit(os.sep, 2)[-2:])
+
+
+class CrashSqliteStore(SqliteStore):
+    """A SQLite store on which the fuse can blow at every commit.
+
+    `drop` leaves the files as a killed process does, with the log of the last commits not yet merged.
+    """
+
+    def __init__(self, path: str, fuse: Fuse, *, durability: str = "full", clock: Clock | None = None) -> None:
+        self.fuse = fuse
+        super().__init__(path, durability=durability, clock=clock)
+
+    def _commit(self) -> None:
+        self.fuse.point("before commit")
+        super()._commit()
+        self.fuse.changed()
+        self.fuse.point("after commit")
+
+    def _check_usable(self) -> None:
+        self.fuse.check()
+        super()._check_usable()
+
+    def drop(self) -> None:
+        kept = {path: _bytes_of(path) for path in (self.path, self.path + "-wal")}
+        super().drop()
+        for path, data in kept.items():
+            if data is not None:
+                with open(path, "wb") as file:
+                    file.write(data)
+
+
+def _bytes_of(path: str) -> bytes | None:
+    if not os.path.exists(path):
+        return None
+    with open(path, "rb") as file:
+        return file.read()
+
+
+class CrashStore:
+    """Any store, with a fuse that can blow before and after each of its changes."""
+
+    def __init__(self, store: Store, fuse: Fuse) -> None:
+        self.store = store
+        self.fuse = fuse
+        self.place = store.place
+        self.clock = store.clock
+
+    # --- reads: the dead read nothing
+
+    def _alive(self) -> Store:
+        self.fuse.check()
+        return self.store
+
+    def get(self, id: str) -> RunRecord | None:
+        return self._alive().get(id)
+
+    def journal(self, uid: str) -> RunRecord | None:
+        return self._alive().journal(uid)
+
+    def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
+        return self._alive().find(filter, before=before, limit=limit)
+
+    def read(
+        self, uid: str, lo: int, hi: int, *, saved: bool | None = None, payloads: bool = True, limit: int | None = None
+    ) -> list[Entry]:
+        return self._alive().read(uid, lo, hi, saved=saved, payloads=payloads, limit=limit)
+
+    def inbox(self, uid: str) -> list[Item]:
+        return self._alive().inbox(uid)
+
+    def orphans(self, limit: int = 100) -> list[RunRecord]:
+        return self._alive().orphans(limit)
+
+    def taken(self, uid: str) -> list[str]:
+        return self._alive().taken(uid)
+
+    # --- changes
+
+    def _before(self, what: str) -> Store:
+        self.fuse.point(f"before {what}")
+        return self.store
+
+    def _after(self, what: str) -> None:
+        self.fuse.changed()
+        self.fuse.point(f"after {what}")
+
+    def apply(self, batch: Sequence[Write]) -> list[Outcome]:
+        outcomes = self._before("apply").apply(batch)
+        self._after("apply")
+        return outcomes
+
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
+        record = self._before("claim").claim(uid, worker, allow)
+        self._after("claim")
+        return record
+
+    def post(self, uid: str, item: Item) -> bool:
+        posted = self._before("post").post(uid, item)
+        self._after("post")
+        return posted
+
+    def enlist(self, worker: str, lease: float) -> None:
+        self._before("enlist").enlist(worker, lease)
+        self._after("enlist")
+
+    def beat(self, worker: str, lease: float) -> None:
+        self._before("beat").beat(worker, lease)
+        self._after("beat")
+
+    def retire(self, worker: str) -> None:
+        self._before("retire").retire(worker)
+        self._after("retire")
+
+    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
+        deleted = self._before("delete").delete(uid, expected=expected)
+        self._after("delete")
+        return deleted
+
+    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
+        swapped = self._before("rewrap").rewrap(uid, old, key_id, key_blob)
+        self._after("rewrap")
+        return swapped
+
+    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
+        self._before("adopt").adopt(record, entries, items, taken)
+        self._after("adopt")
+
+    def close(self) -> None:
+        self._before("close").close()
+        self._after("close")
+
+    def drop(self) -> None:
+        self.store.drop()

@@ -1,0 +1,199 @@
+"""Real processes and real signals.
+
+A test drives a **crew**: processes that each run `crew.py`, take one command per line and answer it. They can be told
+to act at the same moment, stopped, and killed. What a test counted it says with `counts`; see tests/conftest.py for
+how that reaches the end of the test run.
+"""
+
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+PATIENCE = 60.0  # seconds until a process that does not answer is given up
+
+
+class Child:
+    """A process of ours: its lines are read with a time limit, and it never outlives the test."""
+
+    def __init__(self, script: str, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(HERE / script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        self._read = b""
+        self.ended = False  # whether everything that it wrote was read
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def line(self, timeout: float = PATIENCE) -> str | None:
+        """The next line that it says; None if there is none in time, or it has ended (see `ended`)."""
+        assert self.process.stdout is not None
+        until = time.monotonic() + timeout
+        while b"\n" not in self._read:
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                return None
+            data = os.read(self.process.stdout.fileno(), 65536)
+            if not data:
+                self.ended = True
+                return None
+            self._read += data
+        line, _, self._read = self._read.partition(b"\n")
+        return line.decode()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self.process.kill()
+        self.process.wait()
+
+    def clear_away(self) -> None:
+        self.kill()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+class Refused(Exception):
+    """A command was answered with an error; `kind` is the name of its class."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(f"{kind}: {message}")
+        self.kind = kind
+
+
+class Member(Child):
+    """A process that carries out commands. See `crew.py` for what it knows."""
+
+    def __init__(self) -> None:
+        super().__init__("crew.py")
+
+    def send(self, command: str, /, **arguments: Any) -> None:
+        """Tell it to do something, without waiting. ``at`` is the moment (of the monotonic clock) to begin at."""
+        assert self.process.stdin is not None
+        os.write(self.process.stdin.fileno(), json.dumps([command, arguments]).encode() + b"\n")
+
+    def reply(self, timeout: float = PATIENCE) -> Any:
+        """What came of the command; raises `Refused` for what it raised there."""
+        line = self.line(timeout)
+        if line is None:
+            raise TimeoutError(f"process {self.pid} {'ended' if self.ended else 'did not answer in time'}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise Refused(answer["error"], answer["message"])
+        return answer["value"]
+
+    def do(self, command: str, /, **arguments: Any) -> Any:
+        self.send(command, **arguments)
+        return self.reply()
+
+
+def together(members: list[Member], command: str, *, each: list[dict[str, Any]] | None = None, **same: Any) -> list[Any]:
+    """Let all of them do the same thing at the same moment; what each got, or the `Refused` of it."""
+    at = time.monotonic() + 0.002
+    for member, own in zip(members, each or [{}] * len(members), strict=True):
+        member.send(command, at=at, **same, **own)
+    outcomes: list[Any] = []
+    for member in members:
+        try:
+            outcomes.append(member.reply())
+        except Refused as refused:
+            outcomes.append(refused)
+    return outcomes
+
+
+@pytest.fixture
+def children() -> Iterator[Callable[..., Child]]:
+    """Starts scripts of this folder; whatever still runs at the end is killed."""
+    started: list[Child] = []
+
+    def start(script: str, *arguments: str) -> Child:
+        started.append(Child(script, *arguments))
+        return started[-1]
+
+    yield start
+    for child in started:
+        child.clear_away()
+
+
+@pytest.fixture
+def crew() -> Iterator[Callable[[int], list[Member]]]:
+    """Makes members; they are killed at the end, stopped or not."""
+    made: list[Member] = []
+
+    def gather(size: int) -> list[Member]:
+        made.extend(Member() for _ in range(size))
+        return made[-size:]
+
+    yield gather
+    for member in made:
+        member.clear_away()
+
+
+@pytest.fixture
+def all_at_once() -> Callable[..., list[Any]]:
+    return together
+
+
+@pytest.fixture
+def refused() -> type[Refused]:
+    return Refused
+
+
+@pytest.fixture(params=["sqlite", "files"])
+def url(request: pytest.FixtureRequest, disk: Path) -> str:
+    """A store on a real disk that several processes can open."""
+    return place(request.param, disk)
+
+
+@pytest.fixture(params=["sqlite", "files"])
+def quick_url(request: pytest.FixtureRequest, memdir: Path) -> str:
+    """The same in memory, for what does not depend on syncing."""
+    return place(request.param, memdir)
+
+
+def place(kind: str, folder: Path) -> str:
+    return f"sqlite:///{folder / 'runs.db'}" if kind == "sqlite" else f"files:///{folder / 'runs'}"
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which store the test works on, for its counts."""
+    return next(
+        request.getfixturevalue(name).partition(":")[0]
+        for name in ("url", "quick_url", "any_url")
+        if name in request.fixturenames
+    )
+
+
+@pytest.fixture
+def seed() -> int:
+    """Set HOLDFAST_SEED to repeat a run; a failing test shows the seed that it had."""
+    chosen = int(os.environ.get("HOLDFAST_SEED") or random.SystemRandom().randrange(1_000_000))
+    print(f"HOLDFAST_SEED={chosen}")
+    return chosen
+
+
+@pytest.fixture
+def counts(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Says what the test has counted: at once with -s, and at the end of the whole test run."""
+
+    def say(line: str) -> None:
+        print(line)
+        request.node.user_properties.append(("counts", line))
+
+    return say
