@@ -55,18 +55,22 @@ def model(messages: list[Message]) -> Message:
 def call_tool(run: holdfast.Run, folder: str, id: str, tool: str, input: dict[str, str]) -> str | None:
     """The tool's result; None if a person has to approve the call first."""
     if tool == "write_file":
-        return run.once(id, write_file, folder, **input, target=input["name"], undo=remove_file)
+        name, text = input["name"], input["text"]
+        written: str = run.once(id, write_file, folder, name, text, target=name, undo=remove_file)
+        return written
+    to, text = input["to"], input["text"]
     approval = run.checkpoint().answers.get(id)
     if approval is None:
         run.pause(
-            f"Send this to {input['to']}? {input['text']!r}",
+            f"Send this to {to}? {text!r}",
             [{"name": "send", "options": ["yes", "no"]}, {"name": "why", "required": False}],
             output_key=id,
         )
         return None
     if approval["send"] == "no":
         return f"not sent: {approval['why'] or 'a person said no'}"
-    return run.once(id, send_message, folder, **input, target=input["to"], at_most_once=True)
+    sent: str = run.once(id, send_message, folder, to, text, target=to, at_most_once=True)
+    return sent
 
 
 def work(run: holdfast.Run, folder: str, say: str | None = None) -> int:
@@ -74,10 +78,10 @@ def work(run: holdfast.Run, folder: str, say: str | None = None) -> int:
     messages: list[Message] = run.checkpoint().state or [TASK]
     if say is not None:
         messages.append({"role": "user", "content": say})
+        run.save(messages, next="model")
     while True:
         reply = run.once(f"model-{len(messages)}", model, messages)
         if "call" not in reply:
-            run.save([*messages, reply])
             run.complete(reply["content"])
             return COMPLETE
         result = call_tool(run, folder, **reply["call"])

@@ -17,6 +17,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import agent
+from rich.box import SIMPLE_HEAD
+from rich.columns import Columns
 from rich.console import Console
 from rich.markup import escape
 from rich.padding import Padding
@@ -28,6 +30,11 @@ from holdfast.errors import AnswerRefused, Claimed
 
 RUN = "report-7"
 CHAPTERS = 7
+WILL = {
+    "undo": "undo it",
+    "irreversible": "leave it: it cannot be undone",
+    "uncertain": "leave it: killed in the act, then made again",
+}
 
 
 class Screen:
@@ -69,21 +76,25 @@ class Screen:
 
     def timeline(self, run: holdfast.Run) -> None:
         """The run's entries; those that a rollback abandoned are in brackets."""
-        live, abandoned = (
-            ("[green]{}\N{NO-BREAK SPACE}{}[/]", "[dim strike]{}\N{NO-BREAK SPACE}{}[/]")
-            if self.rich
-            else ("{} {}", "({} {})")
-        )
-        entries = [(live if entry.live else abandoned).format(entry.seq, entry.kind) for entry in run.history()]
-        self.console.print("  the journal now, abandoned entries " + ("struck out:" if self.rich else "in brackets:"))
-        self.console.print(Padding("  ".join(entries), (0, 2)) if self.rich else "  " + "  ".join(entries))
+        if not self.rich:
+            entries = [
+                f"{entry.seq} {entry.kind}" if entry.live else f"({entry.seq} {entry.kind})" for entry in run.history()
+            ]
+            self.console.print("  the journal now, abandoned entries in brackets:\n  " + "  ".join(entries))
+            return
+        drawn = [
+            f"[green]{entry.seq} {entry.kind}[/]" if entry.live else f"[dim strike]{entry.seq} {entry.kind}[/]"
+            for entry in run.history()
+        ]
+        self.console.print("  the journal now, abandoned entries struck out:")
+        self.console.print(Padding(Columns(drawn, padding=(0, 3)), (0, 0, 0, 2)))
 
     def table(self, head: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
         if self.rich:
-            table = Table(*head, border_style="dim", header_style="bold")
+            table = Table(*head, box=SIMPLE_HEAD, border_style="dim", header_style="bold")
             for row in rows:
-                table.add_row(*row)
-            self.console.print(table)
+                table.add_row(*(f"[dim]{cell}[/]" if cell == "0" else cell for cell in row))
+            self.console.print(Padding(table, (0, 0, 0, 1)))
         else:
             for row in [head, *rows]:
                 self.console.print("  " + " | ".join(row))
@@ -128,6 +139,7 @@ def kill_and_go_on(screen: Screen, store: str, folder: Path) -> None:
     screen.chapter("An agent works, and is killed in its third tool call")
     first = Agent(screen, store, RUN, folder, slow=0.4)
     first.read(until="summary.md")
+    screen.tell(f"kill -9 {first.process.pid}")
     first.process.send_signal(signal.SIGKILL)
     first.process.wait()
     screen.fact(first.process.returncode == -signal.SIGKILL, f"process {first.process.pid} was ended by SIGKILL")
@@ -144,7 +156,9 @@ def kill_and_go_on(screen: Screen, store: str, folder: Path) -> None:
     status = second.end()
     names = ["turn 1", "outline.md", "turn 2", "draft.md", "turn 3", "summary.md", "turn 4"]
     counts = [(name, first.calls(name), second.calls(name)) for name in names]
-    screen.table(["call", "first process", "second process"], [[name, str(one), str(two)] for name, one, two in counts])
+    screen.table(
+        ["calls of", "first process", "second process"], [[name, str(one), str(two)] for name, one, two in counts]
+    )
     screen.fact(
         [two for _, _, two in counts] == [0, 0, 0, 0, 0, 1, 1],
         "what was done was not done again; only the call that died in the act was repeated",
@@ -241,7 +255,10 @@ def roll_back(screen: Screen, store: str, folder: Path, other: Path) -> None:
         plan = run.plan_rollback(to)
         screen.table(
             ["effect", "at", "a rollback will"],
-            [[f"{step.effect.tool} {step.effect.target}", str(step.effect.seq), step.action] for step in plan.steps],
+            [
+                [f"{step.effect.tool} {step.effect.target}", str(step.effect.seq), WILL[step.action]]
+                for step in plan.steps
+            ],
         )
         report = run.rollback(to)
         screen.tell(f"after:  {listing(folder)}")

@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -196,11 +197,28 @@ def damage(store_url: str, journal_file: Callable[[str], Path]) -> Callable[[Any
 # --- Counts -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Adds to the counts that are shown at the end: `tally("crash points", found=7, violations=0)`."""
+
+    def add(what: str, **numbers: int) -> None:
+        request.node.user_properties.append(("sums", [what, numbers]))
+        print(f"{what}: {', '.join(f'{name} {n:,}' for name, n in numbers.items())} ({request.node.name})")
+
+    return add
+
+
 # Here and not beside the tests that count: with xdist the process that prints the summary collects no tests itself.
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Show what the tests have counted: `request.node.user_properties.append(("counts", line))`."""
     reports = [report for name in ("passed", "failed") for report in terminalreporter.stats.get(name, [])]
-    lines = {value for report in reports for name, value in getattr(report, "user_properties", []) if name == "counts"}
+    told = [noted for report in reports for noted in getattr(report, "user_properties", [])]
+    lines = {value for name, value in told if name == "counts"}
+    sums: dict[str, Counter[str]] = {}
+    for name, value in told:
+        if name == "sums":
+            sums.setdefault(value[0], Counter()).update(value[1])
+    lines |= {f"{what}: {', '.join(f'{name} {n:,}' for name, n in sum.items())}" for what, sum in sums.items()}
     if lines:
         terminalreporter.section("counted")
         for line in sorted(lines):

@@ -15,4 +15,356 @@ class Mutant:
     tests: str  # what follows `pytest` on the command line, and must go red
 
 
-MUTANTS: list[Mutant] = []
+# Where the tests of these promises live.
+SQLITE = "tests/contract/test_contract.py::TestSqlite"
+FILES = "tests/contract/test_contract.py::TestFiles"
+MEMORY = "tests/contract/test_contract.py::TestMemory"
+PROCESSES = "tests/processes"
+
+MUTANTS: list[Mutant] = [
+    # The fence: only the holder of the current epoch writes
+    Mutant(
+        "sqlite-ignores-epoch",
+        "src/holdfast/stores/sql/sqlite/queries.sql",
+        "WHERE r.uid = :uid AND r.epoch = :epoch AND r.worker = :worker",
+        "WHERE r.uid = :uid AND r.worker = :worker",
+        f'{SQLITE} -k "epoch and refused"',
+    ),
+    Mutant(
+        "sqlite-ignores-worker",
+        "src/holdfast/stores/sql/sqlite/queries.sql",
+        "WHERE r.uid = :uid AND r.epoch = :epoch AND r.worker = :worker",
+        "WHERE r.uid = :uid AND r.epoch = :epoch",
+        f'{SQLITE} -k "another_worker or after_release"',
+    ),
+    Mutant(
+        "sqlite-ignores-previous-hash",
+        "src/holdfast/stores/sql/sqlite/queries.sql",
+        " AND p.hash = :prev",
+        "",
+        f'{SQLITE} -k "wrong_hash"',
+    ),
+    Mutant(
+        "sqlite-numbers-not-unique",
+        "src/holdfast/stores/sql/sqlite/0001_journal.sql",
+        "CREATE UNIQUE INDEX entry_by_seq",
+        "CREATE INDEX entry_by_seq",
+        f'{SQLITE} -k "taken_number or number_that_is_taken or made_twice"',
+    ),
+    Mutant(
+        "sqlite-conflict-fails-its-batch",
+        "src/holdfast/stores/sqlite.py",
+        (
+            "            if len(batch) > 1:\n"
+            "                return [outcome for write in batch for outcome in self.apply([write])]\n"
+        ),
+        "",
+        f'{SQLITE} -k "conflict_does_not_take or twice_in_one_batch"',
+    ),
+    Mutant(
+        "refusal-ignores-epoch",
+        "src/holdfast/stores/base.py",
+        "if record.epoch != write.epoch or record.worker != write.worker:",
+        "if record.worker != write.worker:",
+        f'{MEMORY} {FILES} -k "epoch and refused"',
+    ),
+    Mutant(
+        "refusal-ignores-worker",
+        "src/holdfast/stores/base.py",
+        "if record.epoch != write.epoch or record.worker != write.worker:",
+        "if record.epoch != write.epoch:",
+        f'{MEMORY} {FILES} -k "another_worker or after_release"',
+    ),
+    Mutant(
+        "anything-continues-a-journal",
+        "src/holdfast/stores/base.py",
+        "return first.seq == record.seq + 1 and first.prev == record.hash and is_chain(write.entries)",
+        "return True",
+        f'{MEMORY} {FILES} -k "gap or wrong_hash"',
+    ),
+    Mutant(
+        "own-write-refused-the-second-time",
+        "src/holdfast/stores/base.py",
+        ("    if stored and stored[0].hash == last.hash:\n        return None\n"),
+        "",
+        f'{SQLITE} {MEMORY} {FILES} -k "made_twice"',
+    ),
+    Mutant(
+        "foreign-entry-taken-for-own",
+        "src/holdfast/stores/base.py",
+        "if stored and stored[0].hash == last.hash:",
+        "if stored:",
+        f'{SQLITE} {MEMORY} {FILES} -k "taken_by_another_entry"',
+    ),
+    # Claims
+    Mutant(
+        "live-holder-robbed",
+        "src/holdfast/stores/base.py",
+        (
+            "    if record.worker is not None and holder_alive:\n"
+            '        raise Claimed(record.id, f"held by {record.worker}; try again'
+        ),
+        ('    if False:\n        raise Claimed(record.id, f"held by {record.worker}; try again'),
+        f'{PROCESSES}/test_claims.py -k "processes and sqlite"',
+    ),
+    Mutant(
+        "sqlite-ignores-lock-of-the-dead",
+        "src/holdfast/stores/sqlite.py",
+        " and self._locks.is_held(worker)",
+        "",
+        f'{PROCESSES}/test_kills.py -k "sqlite"',
+    ),
+    Mutant(
+        "files-ignores-lock-of-the-dead",
+        "src/holdfast/stores/files.py",
+        " and self._locks.is_held(worker)",
+        "",
+        f'{PROCESSES}/test_kills.py -k "files"',
+    ),
+    Mutant(
+        "sqlite-lease-never-ends",
+        "src/holdfast/stores/sqlite.py",
+        "row is not None and row[0] > self.clock.now() and",
+        "row is not None and",
+        f'{PROCESSES}/test_zombies.py -k "leaves_nothing and sqlite"',
+    ),
+    Mutant(
+        "files-lease-never-ends",
+        "src/holdfast/stores/files.py",
+        "until > self.clock.now() and",
+        "",
+        f'{PROCESSES}/test_zombies.py -k "leaves_nothing and files"',
+    ),
+    Mutant(
+        "no-heartbeat",
+        "src/holdfast/engine/worker.py",
+        "                self.store.beat(self.name, self.lease)\n",
+        "                pass\n",
+        f'{PROCESSES}/test_forks.py -k "leaves_takes_nothing and sqlite"',
+    ),
+    Mutant(
+        "answer-at-the-last-moment-unseen",
+        "src/holdfast/stores/base.py",
+        "return woken(record) if mail else record",
+        "return record",
+        f'{SQLITE} {MEMORY} {FILES} -k "goes_to_wait_with_mail"',
+    ),
+    Mutant(
+        "files-key-used-twice",
+        "src/holdfast/stores/files.py",
+        " or folder.is_used(contents, item.key)",
+        "",
+        f'{FILES} -k "key_is_used_once"',
+    ),
+    Mutant(
+        "files-run-not-locked",
+        "src/holdfast/stores/files_folder.py",
+        "            lock.take(fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)\n",
+        "",
+        f'{PROCESSES}/test_together.py -k "two_processes and files and nobody"',
+    ),
+    # Forks of the process
+    Mutant(
+        "forked-child-keeps-locks",
+        "src/holdfast/stores/locks.py",
+        "os.register_at_fork(after_in_child=_close_copies)\n",
+        "",
+        f'{PROCESSES}/test_forks.py -k "born_in_a_write"',
+    ),
+    Mutant(
+        "forked-child-inherits-sqlite",
+        "src/holdfast/stores/sqlite.py",
+        ("        if not self._db.in_transaction:\n            self._reader.close()\n            self._db.close()\n"),
+        "",
+        f'{PROCESSES}/test_forks.py -k "what_a_child_writes and sqlite"',
+    ),
+    Mutant(
+        "forked-child-waits-for-locks",
+        "src/holdfast/commit.py",
+        "if os.getpid() != self._pid:",
+        "if False:",
+        f'{PROCESSES}/test_forks.py -k "child_is_refused and busy"',
+    ),
+    # What is acknowledged lasts
+    Mutant(
+        "files-line-not-synced",
+        "src/holdfast/stores/files_folder.py",
+        ("                self._disk.write(file, line)\n                self._disk.fsync(file)\n"),
+        "                self._disk.write(file, line)\n",
+        'tests/files/test_use.py -k "one_sync"',
+    ),
+    Mutant(
+        "files-folder-not-synced",
+        "src/holdfast/stores/disk.py",
+        ('    disk.replace(path + ".new", path)\n    if sync:\n        disk.fsync_folder(os.path.dirname(path))\n'),
+        '    disk.replace(path + ".new", path)\n',
+        'tests/files/test_crashes.py -k "power_failure_at_every_call"',
+    ),
+    Mutant(
+        "sqlite-not-synced",
+        "src/holdfast/stores/sqlite.py",
+        'db.execute(f"PRAGMA synchronous = {self._durability}")',
+        'db.execute("PRAGMA synchronous = normal")',
+        'tests/seeds -k "synced"',
+    ),
+    Mutant(
+        "files-torn-line-is-damage",
+        "src/holdfast/stores/files_journal.py",
+        "        end = at  # it was cut off, so it was never acknowledged\n",
+        '        raise Damaged(at, "it was cut off")\n',
+        'tests/files/test_tails.py -k "torn"',
+    ),
+    Mutant(
+        "files-torn-line-stays",
+        "src/holdfast/stores/files_folder.py",
+        ("                self._disk.truncate(file, contents.end)\n            if not"),
+        ("                pass\n            if not"),
+        'tests/files/test_tails.py -k "torn"',
+    ),
+    Mutant(
+        "commits-one-by-one",
+        "src/holdfast/commit.py",
+        "batch, self._queue = self._queue, []",
+        "batch, self._queue = self._queue[:1], self._queue[1:]",
+        f'{PROCESSES}/test_promises.py -k "committed_together"',
+    ),
+    # Damage is noticed
+    Mutant(
+        "hash-not-checked",
+        "src/holdfast/journal.py",
+        "        if chain(entry.prev, entry.seq, entry.kind, entry.at, entry.state, entry.payload) != entry.hash:\n",
+        "        if False:\n",
+        'tests/seeds -k "corrupt and (sqlite or memory)"',
+    ),
+    Mutant(
+        "erasure-needs-no-voucher",
+        "src/holdfast/engine/audit.py",
+        "        if vouched.get(seq) != left:\n",
+        "        if False:\n",
+        f'{PROCESSES}/test_promises.py -k "erasure"',
+    ),
+    Mutant(
+        "cut-history-not-noticed",
+        "src/holdfast/engine/audit.py",
+        "    if seq not in hashes:\n",
+        "    if False:\n",
+        f'{PROCESSES}/test_promises.py -k "cut_short"',
+    ),
+    Mutant(
+        "sealed-for-any-place",
+        "src/holdfast/codec/cipher.py",
+        (
+            "self._aes.encrypt(nonce, plain, place)\n"
+            "\n"
+            "    def open(self, data: bytes, place: bytes) -> bytes:\n"
+            '        """The payload that was sealed for this place; raises ValueError for anything else."""\n'
+            "        if data[:1] != ENCRYPTED:\n"
+            '            raise ValueError("the payload is not encrypted")\n'
+            "        plain = _decrypt(self._aes, data[1:], place)"
+        ),
+        (
+            'self._aes.encrypt(nonce, plain, b"")\n'
+            "\n"
+            "    def open(self, data: bytes, place: bytes) -> bytes:\n"
+            '        """The payload that was sealed for this place; raises ValueError for anything else."""\n'
+            "        if data[:1] != ENCRYPTED:\n"
+            '            raise ValueError("the payload is not encrypted")\n'
+            '        plain = _decrypt(self._aes, data[1:], b"")'
+        ),
+        f'{PROCESSES}/test_promises.py tests/codec/test_cipher.py -k "place"',
+    ),
+    Mutant(
+        "lone-surrogate-in-id",
+        "src/holdfast/stores/base.py",
+        "        id.encode()\n",
+        '        id.encode(errors="surrogatepass")\n',
+        'tests/seeds -k "cannot_be_kept"',
+    ),
+    # History
+    Mutant(
+        "abandoned-history-counts",
+        "src/holdfast/journal.py",
+        "        kept = [(lo, min(hi, rewind.to)) for lo, hi in ranges if lo <= rewind.to]\n",
+        "        kept = ranges\n",
+        "tests/engine/test_rollback.py",
+    ),
+    Mutant(
+        "later-rewinds-count",
+        "src/holdfast/journal.py",
+        ("        if rewind.at > at:\n            break\n"),
+        "",
+        f'{PROCESSES}/test_promises.py -k "abandoned"',
+    ),
+    Mutant(
+        "never-a-snapshot",
+        "src/holdfast/journal.py",
+        "return chain_bytes + delta_bytes > SNAPSHOT_FACTOR * whole_bytes",
+        "return False",
+        f'{PROCESSES}/test_promises.py -k "about_twice"',
+    ),
+    Mutant(
+        "always-a-snapshot",
+        "src/holdfast/journal.py",
+        "return chain_bytes + delta_bytes > SNAPSHOT_FACTOR * whole_bytes",
+        "return True",
+        f'{PROCESSES}/test_promises.py -k "growth"',
+    ),
+    Mutant(
+        "completed-step-runs-again",
+        "src/holdfast/engine/steps.py",
+        ("        if done is not None:\n            return _stored"),
+        ("        if False:\n            return _stored"),
+        'tests/engine/test_steps.py -k "not_run_again"',
+    ),
+    Mutant(
+        "acts-before-the-intent",
+        "src/holdfast/engine/steps.py",
+        (
+            '    written = yield from run._write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")\n'
+            "    try:\n"
+            "        result = yield Call(function, args, kwargs)\n"
+        ),
+        (
+            "    try:\n"
+            "        result = yield Call(function, args, kwargs)\n"
+            '        written = yield from run._write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")\n'
+        ),
+        'tests/engine/test_steps.py -k "intent_first or at_most_once"',
+    ),
+    Mutant(
+        "at-most-once-twice",
+        "src/holdfast/engine/steps.py",
+        "if at_most_once and key in lease.fold.intents:",
+        "if False:",
+        'tests/engine/test_steps.py -k "at_most_once"',
+    ),
+    Mutant(
+        "snapshots-measured-as-if-compressed",
+        "src/holdfast/engine/lease.py",
+        "len(pack(tree, compress_over=self._journals.store.compress_over))",
+        "len(pack(tree))",
+        f'{PROCESSES}/test_promises.py -k "growth and files"',
+    ),
+    # Forks of a run
+    Mutant(
+        "sqlite-forgets-forks",
+        "src/holdfast/stores/sqlite.py",
+        ' or self._db.execute(Q["is_shared"], (number,)).fetchone()',
+        "",
+        f'{SQLITE} -k "with_forks_is_hidden"',
+    ),
+    Mutant(
+        "memory-forgets-forks",
+        "src/holdfast/stores/memory.py",
+        "shared = any(link.uid == uid for other in self._shelf.journals.values() for link in other.record.lineage)",
+        "shared = False",
+        f'{MEMORY} -k "with_forks_is_hidden"',
+    ),
+    Mutant(
+        "files-forgets-forks",
+        "src/holdfast/stores/files.py",
+        ("        for uid, id in folder.forks():\n            if (name"),
+        ("        for uid, id in ():\n            if (name"),
+        f'{FILES} -k "with_forks_is_hidden"',
+    ),
+]

@@ -20,6 +20,43 @@ if TYPE_CHECKING:
     from holdfast.engine.checkpoint import Checkpoint
     from holdfast.engine.run import AsyncRun, Run
     from holdfast.engine.undo import undo_function
+    from holdfast.errors import (
+        AnswerRefused,
+        BackupDamaged,
+        Claimed,
+        DefinitionChanged,
+        HoldfastError,
+        InvalidId,
+        KeyMissing,
+        LeaseLost,
+        NoCheckpoint,
+        NonDeterminism,
+        NotClaimed,
+        NotStorable,
+        QuestionClosed,
+        Redacted,
+        RunBlocked,
+        RunDamaged,
+        RunEnded,
+        RunError,
+        RunExists,
+        RunMoved,
+        RunNotFound,
+        StoreBusy,
+        StoreDamaged,
+        StoreError,
+        StoreFull,
+        StoreNotFound,
+        StoreReadOnly,
+        StoreTooNew,
+        StoreUnusable,
+        TooLarge,
+        TypeMissing,
+        Uncertain,
+        UndoRefused,
+        UsageError,
+        ValueRefused,
+    )
     from holdfast.model import Status
     from holdfast.views import (
         AuditReport,
@@ -37,39 +74,84 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AnswerRefused",
     "AsyncHoldfast",
     "AsyncRun",
     "AuditReport",
+    "BackupDamaged",
     "Checkpoint",
+    "Claimed",
+    "DefinitionChanged",
     "Effect",
     "EntryInfo",
     "Field",
     "Holdfast",
+    "HoldfastError",
+    "InvalidId",
+    "KeyMissing",
     "Keyring",
+    "LeaseLost",
+    "NoCheckpoint",
+    "NonDeterminism",
+    "NotClaimed",
+    "NotStorable",
     "Page",
     "PlannedUndo",
     "Question",
+    "QuestionClosed",
+    "Redacted",
     "RollbackPlan",
     "RollbackReport",
     "Run",
+    "RunBlocked",
+    "RunDamaged",
+    "RunEnded",
+    "RunError",
+    "RunExists",
     "RunInfo",
+    "RunMoved",
+    "RunNotFound",
     "Status",
+    "StoreBusy",
+    "StoreDamaged",
+    "StoreError",
+    "StoreFull",
+    "StoreNotFound",
+    "StoreReadOnly",
+    "StoreTooNew",
+    "StoreUnusable",
+    "TooLarge",
+    "TypeMissing",
+    "Uncertain",
+    "UndoRefused",
+    "UsageError",
+    "ValueRefused",
     "errors",
     "open",
     "undo_function",
 ]
 
 _HOMES = {
-    "AsyncHoldfast": "engine",
-    "AsyncRun": "engine.run",
-    "Checkpoint": "engine.checkpoint",
-    "Holdfast": "engine",
-    "Keyring": "codec",
-    "Run": "engine.run",
-    "Status": "model",
-    "open": "engine",
-    "undo_function": "engine.undo",
+    "codec": ("Keyring",),
+    "engine": ("AsyncHoldfast", "Holdfast", "open"),
+    "engine.checkpoint": ("Checkpoint",),
+    "engine.run": ("AsyncRun", "Run"),
+    "engine.undo": ("undo_function",),
+    "model": ("Status",),
+    "views": (
+        "AuditReport",
+        "Effect",
+        "EntryInfo",
+        "Field",
+        "Page",
+        "PlannedUndo",
+        "Question",
+        "RollbackPlan",
+        "RollbackReport",
+        "RunInfo",
+    ),
 }
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
@@ -77,7 +159,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     if name == "errors":
         return import_module("holdfast.errors")
-    found = getattr(import_module(f"holdfast.{_HOMES.get(name, 'views')}"), name)
+    found = getattr(import_module(f"holdfast.{_HOME_OF.get(name, 'errors')}"), name)
     globals()[name] = found
     return found
 

@@ -13,10 +13,13 @@ A submitted write is irrevocable: cancelling its awaiter does not take it back.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from holdfast.errors import StoreUnusable
 from holdfast.model import RunRecord, Write
 from holdfast.stores.base import Outcome, Store
 
@@ -48,10 +51,16 @@ class Committer:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.commits = 0
+        self._pid = os.getpid()
         self._queue: list[Ticket] = []
         self._queue_lock = threading.Lock()
         self._flush_lock = threading.Lock()
         self._flights: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
+
+    def check_process(self) -> None:
+        """Raise `StoreUnusable` in a forked child, before it waits for a lock that a thread of its parent had."""
+        if os.getpid() != self._pid:
+            raise StoreUnusable(self.store.place, "it was opened before os.fork(); open the store again in the child")
 
     def submit(self, write: Write) -> Ticket:
         """Put a write in line. It is committed by the next `settle` or `settle_async` of anybody."""
@@ -87,17 +96,23 @@ class Committer:
         if ticket.settled:  # before the line above, by a flush in another thread, which then did not see the future
             return ticket.result()
         if flight is None:
-            self._flights[loop] = loop.create_task(self._fly(loop))
+            flight = self._flights[loop] = loop.create_task(self._fly(loop))
+            flight.add_done_callback(self._landed)
         await future
         return ticket.result()
 
     async def _fly(self, loop: asyncio.AbstractEventLoop) -> None:
         """Flush off the loop, one batch after the other, until nothing waits."""
-        try:
-            while self._queue:
-                await loop.run_in_executor(None, self._flush_locked)
-        finally:
+        while self._queue:
+            await loop.run_in_executor(None, self._flush_locked)
+        del self._flights[loop]
+
+    def _landed(self, flight: asyncio.Task[None]) -> None:
+        """After a flight that was cancelled, even before it began: who counts on it must not wait for ever."""
+        loop = flight.get_loop()
+        if self._flights.get(loop) is flight:
             del self._flights[loop]
+            self._flush_locked()
 
     def _flush_locked(self) -> None:
         with self._flush_lock:
@@ -127,7 +142,8 @@ def _settle(ticket: Ticket, outcome: Outcome | BaseException) -> None:
     ticket.settled = True
     future = ticket.future
     if future is not None:
-        future.get_loop().call_soon_threadsafe(_wake, future)
+        with suppress(RuntimeError):  # its loop is closed, so nobody waits there any longer
+            future.get_loop().call_soon_threadsafe(_wake, future)
 
 
 def _wake(future: asyncio.Future[None]) -> None:

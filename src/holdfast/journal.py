@@ -2,10 +2,10 @@
 
 A run is an append-only journal. Everything that can be asked of a run is computed here from its entries:
 
-- **The chain.** `entry` makes the next line, and its hash covers the hash before it, the header and the digest of
-  the payload; `verify` checks one. A payload can therefore be erased (its digest stays) and the chain still holds.
+- **The chain.** `next_entry` makes the next line; its hash covers the hash before it, the header and the digest of
+  the payload, and `verify` checks it. A payload can therefore be erased (its digest stays) and the chain still holds.
 - **Effective history.** A rollback appends, it never removes: `live_ranges` gives the stretches of sequence numbers
-  that still count at a given point. `owner` says which journal of a fork's lineage holds a number.
+  that still count at a given point. `segments` says which journals of a fork's lineage hold which numbers.
 - **The state.** A save is stored as a whole (a snapshot) or as the difference to the one before. `wants_snapshot`
   is the rule that keeps a read of the latest state to about twice its own size while pure growth never pays for
   a second copy.
@@ -177,9 +177,10 @@ class Asked(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """An effect in the ledger; ``data`` is the payload that declared it."""
+    """An effect in the ledger: ``data`` is the payload that declared it, ``settled`` the entry that says how it went."""
 
     seq: int
+    settled: int
     at: int
     data: Data
     status: str
@@ -283,10 +284,11 @@ class Fold:
 
     def _complete(self, seq: int, kind: str, data: Data) -> None:
         key = data["key"]
-        opened = self.intents.pop(key, None)
+        self.intents.pop(key, None)
         if kind == Kind.RESOLVED and not data["done"]:
             return
-        declared = self.ledger[opened].data if opened is not None else data
+        intent = data.get("intent")  # not whatever was open: that may have been begun as something else
+        declared = self.ledger[intent].data if intent is not None else data
         if key not in self.steps:
             self.steps[key] = Step(seq, declared["tool"], declared.get("digest"), data.get("result"), "erased" in data)
 
@@ -294,14 +296,15 @@ class Fold:
         if kind == Kind.FORKED:
             self.ledger = {n: mark for n, mark in self.ledger.items() if mark.status != "uncertain"}
         elif kind == Kind.INTENDED:
-            self.ledger[seq] = Mark(seq, at, data, "uncertain")
+            self.ledger[seq] = Mark(seq, seq, at, data, "uncertain")
         elif kind == Kind.MARKED:
-            self.ledger[seq] = Mark(seq, at, data, "done")
+            self.ledger[seq] = Mark(seq, seq, at, data, "done")
         elif kind in (Kind.DONE, Kind.RAISED, Kind.RESOLVED) and (opened := data.get("intent")) is not None:
             mark = self.ledger[opened]
             happened = kind == Kind.DONE or bool(data.get("done"))
             status = "done" if happened else "raised"
-            self.ledger[opened] = Mark(mark.seq, at, mark.data, status, data.get("error"), data.get("result"))
+            declared = {**mark.data, "erased": True} if "erased" in data else mark.data
+            self.ledger[opened] = Mark(mark.seq, seq, at, declared, status, data.get("error"), data.get("result"))
 
 
 class Rolling(Struct, frozen=True):
@@ -317,7 +320,7 @@ _KNOWN = frozenset(Kind)
 
 
 def _settle(mark: Mark, status: str, error: str | None) -> Mark:
-    return Mark(mark.seq, mark.at, mark.data, status, error, mark.result)
+    return Mark(mark.seq, mark.settled, mark.at, mark.data, status, error, mark.result)
 
 
 def question_id(uid: str, asked: Asked) -> str:
@@ -327,7 +330,7 @@ def question_id(uid: str, asked: Asked) -> str:
 
 def rollback_plan(fold: Fold, record: RunRecord, to: int) -> list[int]:
     """The effects, newest first, that a rollback to ``to`` has to deal with."""
-    ranges = live_ranges(record.rewinds, record.seq)
+    ranges = live_ranges(record.rewinds, max(record.seq, fold.seq))  # the fold may count what waits in the inbox
     if not is_live(ranges, to) or to > record.seq:
         raise NoCheckpoint(record.id, f"{to} is not in the run's effective history, so it cannot be rolled back to")
     if to < record.base - 1:
@@ -337,14 +340,8 @@ def rollback_plan(fold: Fold, record: RunRecord, to: int) -> list[int]:
         )
     return [
         mark.seq
-        for mark in sorted(fold.ledger.values(), key=lambda mark: _settled_at(fold, mark), reverse=True)
-        if _settled_at(fold, mark) > max(to, record.base - 1)
+        for mark in sorted(fold.ledger.values(), key=lambda mark: mark.settled, reverse=True)
+        if mark.settled > max(to, record.base - 1)
         and mark.status in ("done", "uncertain", "raised")
         and is_live(ranges, mark.seq)
     ]
-
-
-def _settled_at(fold: Fold, mark: Mark) -> int:
-    """When the effect happened: at its result, if it has one."""
-    step = fold.steps.get(mark.key)
-    return step.seq if step is not None and step.seq > mark.seq else mark.seq

@@ -102,7 +102,9 @@ class Member(Child):
         return self.reply()
 
 
-def together(members: list[Member], command: str, *, each: list[dict[str, Any]] | None = None, **same: Any) -> list[Any]:
+def together(
+    members: list[Member], command: str, *, each: list[dict[str, Any]] | None = None, **same: Any
+) -> list[Any]:
     """Let all of them do the same thing at the same moment; what each got, or the `Refused` of it."""
     at = time.monotonic() + 0.002
     for member, own in zip(members, each or [{}] * len(members), strict=True):

@@ -12,6 +12,7 @@ import pytest
 import holdfast
 
 LEASE = 0.5
+SHORT = 0.3
 
 
 @pytest.fixture
@@ -98,21 +99,21 @@ def test_a_stopped_process_becomes_an_orphan_and_is_recovered(url: str, zombie: 
 
 @pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.torture)])
 def test_stopped_anywhere_in_a_stream_of_writes(
-    url: str, rounds: int, seed: int, crew: Callable[[int], list[Any]], kind: str, counts: Callable[[str], None]
+    quick_url: str, rounds: int, seed: int, crew: Callable[[int], list[Any]], kind: str, counts: Callable[[str], None]
 ) -> None:
     """It may be stopped inside a transaction; then others wait for the store, and nothing is claimed in that round."""
     chance = random.Random(seed)
     claimant, *zombies = crew(rounds + 1)
-    claimant.do("open", url=url)
+    claimant.do("open", url=quick_url)
     judged = acknowledged = 0
     for n, zombie in enumerate(zombies):
         id = f"thread-{n}"
-        zombie.do("open", url=url, lease=LEASE)
+        zombie.do("open", url=quick_url, lease=SHORT)
         zombie.do("claim", id=id)
         zombie.send("save_until_lost", id=id, name="zombie")
         time.sleep(chance.uniform(0.01, 0.2))
         zombie.signal(signal.SIGSTOP)
-        time.sleep(LEASE + 0.1)
+        time.sleep(SHORT + 0.1)
         claimant.send("claim", id=id)
         try:
             claimant.reply(timeout=1.0)
@@ -131,7 +132,7 @@ def test_stopped_anywhere_in_a_stream_of_writes(
         last = claimant.do("save", id=id, state={"by": "claimant", "last": True})
         claimant.do("release", id=id)
         assert last == first + 1
-        with holdfast.open(url) as hf:
+        with holdfast.open(quick_url) as hf:
             run = hf.get(id)
             states = [run.checkpoint(seq).state for seq in range(1, last + 1)]
             run.audit()
@@ -140,4 +141,6 @@ def test_stopped_anywhere_in_a_stream_of_writes(
         judged += 1
         acknowledged += len(acks)
         zombie.kill()
-    counts(f"zombies: {kind}, stopped in a stream of writes {judged} of {rounds} (seed {seed}), states kept {acknowledged}")
+    counts(
+        f"zombies: {kind}, stopped in a stream of writes {judged} of {rounds} (seed {seed}), states kept {acknowledged}"
+    )

@@ -13,6 +13,7 @@ question; its stage, state and results are the checkpoint's.
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,7 @@ def test_a_second_process_cannot_steal_a_live_run(hf: Holdfast, opened: Callable
     thief = opened()
     with run.claim():
         assert thief.recover() == ()
-        assert thief.prune(keep_last=0, older_than=__import__("datetime").timedelta(0), statuses=list(Status)) == ()
+        assert thief.prune(keep_last=0, older_than=timedelta(0), statuses=list(Status)) == ()
         with pytest.raises(Claimed):
             thief.get("run").claim()
         with pytest.raises(Claimed):

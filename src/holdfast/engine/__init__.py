@@ -20,7 +20,7 @@ from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, 
 from holdfast.engine.journals import Journals
 from holdfast.engine.run import AsyncRun, Run, run_info
 from holdfast.engine.worker import DEFAULT_LEASE, Worker
-from holdfast.errors import Claimed, DefinitionChanged, RunDamaged, RunEnded, RunNotFound, UsageError
+from holdfast.errors import Claimed, DefinitionChanged, HoldfastError, RunDamaged, RunNotFound, StoreError, UsageError
 from holdfast.journal import Data, genesis, next_entry
 from holdfast.model import ENDED, Create, Filter, Kind, RunRecord, Status
 from holdfast.stores.base import Store, check_id
@@ -207,8 +207,10 @@ class Holdfast(Operable):
             try:
                 lease = yield from run._claim()
                 yield from run._let_go(lease)
-            except (Claimed, RunDamaged, RunEnded, RunNotFound):
-                continue  # somebody else was faster, or the run is parked now and says why
+            except StoreError:
+                raise
+            except HoldfastError:
+                continue  # somebody was faster, it had ended, it is parked and says why, or its key is not here
             recovered.append(record.id)
         return tuple(recovered)
 
@@ -218,19 +220,19 @@ class Holdfast(Operable):
         *,
         older_than: timedelta | None = None,
         keep_last: int = 0,
-        statuses: Collection[Status | str] = ENDED,
+        statuses: Collection[Status | str] | None = None,
         dry_run: bool = False,
     ) -> Op[tuple[str, ...]]:
-        """Delete runs of these statuses that were not written to for this long, except the newest few; their ids.
+        """Delete runs of these statuses (by default: ended ones), but for the newest few; returns their ids.
 
-        A run that somebody holds is never touched, nor are entries that a fork shares. With ``dry_run`` nothing is
-        deleted.
+        ``older_than`` spares those that were written to within that time. A run that somebody holds is never
+        touched, nor are entries that a fork shares. With ``dry_run`` nothing is deleted.
         """
-        if older_than is None and not keep_last:
-            raise UsageError("prune() would delete every ended run: say older_than= or keep_last=")
+        if older_than is None and not keep_last and statuses is None:
+            raise UsageError("prune() would delete every ended run: say older_than=, keep_last= or statuses=")
         now = self._store.clock.now()
         limit = now - older_than // timedelta(microseconds=1) if older_than is not None else now
-        filter = Filter(statuses=_statuses(statuses))
+        filter = Filter(statuses=_statuses(ENDED if statuses is None else statuses))
         pruned: list[str] = []
         seen, before = 0, None
         while page := (yield Read(lambda before=before: self._store.find(filter, before=before, limit=500))):  # type: ignore[misc]
@@ -246,7 +248,7 @@ class Holdfast(Operable):
     def _delete(self, record: RunRecord) -> bool:
         try:
             return self._store.delete(record.uid, expected=record)
-        except Claimed:
+        except (Claimed, RunDamaged):
             return False
 
     @Operation

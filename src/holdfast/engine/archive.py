@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.engine.drive import Op, Read
+from holdfast.engine.journals import check_gapless
 from holdfast.errors import BackupDamaged, RunExists, StoreError, StoreTooNew
 from holdfast.journal import verify
 from holdfast.model import ENDED, Entry, Filter, Item, RunRecord, Status
@@ -73,12 +74,15 @@ def _lines(store: Store) -> Iterator[bytes]:
     while page := store.find(Filter(hidden=None), before=before, limit=100):
         before = page[-1].uid
         for listed in page:
+            # The inbox first: an item that is taken meanwhile is then in the journal too, and not in neither.
+            items, taken = store.inbox(listed.uid), store.taken(listed.uid)
             record = store.journal(listed.uid)
-            if record is not None:
-                entries = store.read(record.uid, record.base, record.seq)
-                verify(record.id, entries)
-                archived = _Archived(record, entries, store.inbox(record.uid), store.taken(record.uid))
-                yield msgspec.json.encode(archived) + b"\n"
+            entries = store.read(record.uid, record.base, record.seq) if record is not None else []
+            if record is None or (not entries and store.journal(listed.uid) is None):
+                continue  # it was deleted meanwhile
+            verify(record.id, entries)
+            check_gapless(record.id, entries, record.base, record.seq)
+            yield msgspec.json.encode(_Archived(record, entries, items, taken)) + b"\n"
 
 
 def restore(hf: Holdfast, path: str) -> Op[tuple[str, ...]]:
@@ -121,7 +125,7 @@ def _read(path: str) -> list[_Archived]:
         with open(path, "rb") as file:
             *lines, footer = file.read().splitlines(keepends=True)
         end: Any = msgspec.json.decode(footer)
-        if end["sha256"] != sha256(b"".join(lines)).hexdigest():
+        if end["sha256"] != sha256(b"".join(lines)).hexdigest() or end["runs"] != len(lines) - 1:
             raise BackupDamaged(path)
         header: Any = msgspec.json.decode(lines[0])
         if header["format"] != FORMAT:

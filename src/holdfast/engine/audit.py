@@ -40,12 +40,31 @@ def _audit(run: Run, record: RunRecord, head: str | None) -> AuditReport:
         if entry.kind == Kind.REDACTED:
             data = run._journals.data(run.id, uid, entry)
             vouched |= dict(zip(data["seqs"], data["left"], strict=True))
+    if erased.keys() - vouched.keys():
+        vouched |= _erased_by_ancestors(run, record, hashes)
     for seq, left in erased.items():
         if vouched.get(seq) != left:
             raise RunDamaged(run.id, f"entry {seq} was erased, but no entry of the journal says so")
     if expected is not None:
         _check_head(run.id, hashes, *expected)
     return AuditReport(run.id, len(hashes), tuple(erased), f"{record.seq}:{before.hex()}")
+
+
+def _erased_by_ancestors(run: Run, record: RunRecord, hashes: dict[int, bytes]) -> dict[int, str]:
+    """What the runs that a fork came from say they erased after the fork point: shared entries are theirs to erase."""
+    vouched: dict[int, str] = {}
+    for link in record.lineage:
+        ancestor = run._store.journal(link.uid)
+        before = hashes[link.upto]
+        for uid, entry in run._journals.entries(ancestor, link.upto + 1, ancestor.seq) if ancestor else ():
+            if entry.prev != before:
+                break  # not what follows upon the shared part, so it vouches for nothing
+            before = entry.hash
+            if entry.kind == Kind.REDACTED:
+                data = run._journals.data(link.id, uid, entry)
+                pairs = zip(data["seqs"], data["left"], strict=True)
+                vouched |= {seq: left for seq, left in pairs if seq <= link.upto}
+    return vouched
 
 
 def _parse(head: str) -> tuple[int, bytes]:

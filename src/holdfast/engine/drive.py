@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from holdfast.commit import Committer, Ticket
+from holdfast.errors import UsageError
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -91,6 +92,7 @@ class Operation(Generic[S, P, R]):
 
 def drive(operation: Op[R], committer: Committer) -> R:
     """Carry out an operation, blocking where it waits."""
+    committer.check_process()
     try:
         request = next(operation)
         while True:
@@ -100,7 +102,7 @@ def drive(operation: Op[R], committer: Committer) -> R:
                 elif type(request) is Read:
                     value = request.ask()
                 else:
-                    value = _call(request)
+                    value = _result(_call(request), request)
             except BaseException as error:
                 request = operation.throw(error)
             else:
@@ -111,6 +113,7 @@ def drive(operation: Op[R], committer: Committer) -> R:
 
 async def drive_async(operation: Op[R], committer: Committer) -> R:
     """Carry out an operation, awaiting where it waits. Reads of embedded stores are too short to leave the loop."""
+    committer.check_process()
     try:
         request = next(operation)
         while True:
@@ -129,6 +132,16 @@ async def drive_async(operation: Op[R], committer: Committer) -> R:
                 request = operation.send(value)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
+
+
+def _result(value: Any, request: Request) -> Any:
+    """The value, which must be there already: a coroutine that nobody awaits has done nothing."""
+    if not hasattr(value, "__await__"):
+        return value
+    if hasattr(value, "close"):
+        value.close()
+    assert isinstance(request, Call)
+    raise UsageError(f"{request.function!r} is async; open the store with `async with` to call it")
 
 
 def _call(request: Request) -> Any:

@@ -155,8 +155,10 @@ class Journals:
 
     def fold(self, record: RunRecord, upto: int, fold: Fold | None = None) -> Fold:
         """What was done up to an entry; a fold of an earlier point is carried on."""
-        fold = fold or Fold(record.id)
+        carried, fold = fold is not None, fold or Fold(record.id)
         for uid, entry in self.entries(record, fold.seq + 1, upto, saved=False):
+            if carried and entry.kind == Kind.REDACTED:
+                return self.fold(record, upto)  # what was erased must not live on in memory
             data = self.data(record.id, uid, entry)
             try:
                 fold.add(entry.seq, entry.kind, entry.at, data)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.codec import Tree, diff, pack
 from holdfast.commit import Committer, Ticket
 from holdfast.engine.journals import Journals, Saved
-from holdfast.errors import LeaseLost
+from holdfast.errors import LeaseLost, RunDamaged
 from holdfast.journal import Data, Fold, next_entry, wants_snapshot
 from holdfast.model import Append, Change, Entry, Kind, RunRecord
 
@@ -123,13 +123,26 @@ class Lease:
             return self._save({"s": last.tree}, last.tree, self._seq + 1, 0)
 
     def _load(self) -> Saved | None:
-        return self._journals.state(replace(self.record, seq=self._seq, state=self._state))
+        try:
+            return self._journals.state(replace(self.record, seq=self._seq, state=self._state))
+        except RunDamaged as damage:
+            if self._current() is None:  # it cannot be read because somebody took the run over and deleted it
+                raise LeaseLost(self.record.id) from damage
+            raise
+
+    def _current(self) -> RunRecord | None:
+        """The record as it is now; None if the lease is lost."""
+        now = self._journals.store.journal(self.record.uid)
+        if now is not None and (now.epoch, now.worker) == (self.record.epoch, self.record.worker):
+            return now
+        self.lost = True
+        return None
 
     def _should_be_whole(self, chain_bytes: int, delta_bytes: int, tree: Tree) -> bool:
         """Measures the whole state only when what was known of its size no longer decides."""
         if not wants_snapshot(chain_bytes, delta_bytes, self._whole_bytes):
             return False
-        self._whole_bytes = len(pack(tree))
+        self._whole_bytes = len(pack(tree, compress_over=self._journals.store.compress_over))
         return wants_snapshot(chain_bytes, delta_bytes, self._whole_bytes)
 
     def settled(self, ticket: Ticket) -> None:
@@ -149,10 +162,8 @@ class Lease:
     def _check(self) -> None:
         """Raise `LeaseLost` if it is lost. After a failed write (a full disk), find out where the journal ends."""
         if self._stale and not self.lost:
-            now = self._journals.store.journal(self.record.uid)
-            if now is None or (now.epoch, now.worker) != (self.record.epoch, self.record.worker):
-                self.lost = True
-            else:
+            now = self._current()
+            if now is not None:
                 self._seq, self._hash, self._at, self._state = now.seq, now.hash, now.updated_at, now.state
                 self._unfolded.clear()
                 self._saved = None

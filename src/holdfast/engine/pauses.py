@@ -84,7 +84,7 @@ def answer(run: Run, value: Any, *, question: str | None = None, by: str | None 
     item = run._journals.item(record, f"answer:{asked.id}", "answer", data, wakes=True)
     if not (yield Read(lambda: run._store.post(record.uid, item))):
         raise QuestionClosed(run.id, f"question {asked.id} was answered by somebody else just now")
-    if run._lease is not None:
+    if run._lease is not None and not run._lease.lost and run._lease.fold.rolling is None:
         yield from drain(run, run._lease)
 
 

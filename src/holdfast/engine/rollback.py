@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.drive import Call, Op, Read
+from holdfast.engine.pauses import drain
 from holdfast.engine.steps import effect
 from holdfast.engine.undo import find
 from holdfast.journal import Fold, Mark, rollback_plan
-from holdfast.model import Change, Kind, Rewind
-from holdfast.stores.base import ANY
+from holdfast.model import ENDED, Change, Kind, Rewind
+from holdfast.stores.base import LIVE
 from holdfast.views import PlannedUndo, RollbackPlan, RollbackReport
 
 if TYPE_CHECKING:
@@ -41,9 +42,12 @@ def rollback(run: Run, to: int) -> Op[RollbackReport]:
 
     An undo that fails is reported and the others are still made. Works on ended runs too, which can then go on.
     """
-    lease, owned = yield from run._enter(allow=ANY)
+    lease, owned = yield from run._enter(allow=LIVE | ENDED)
     try:
-        plan = rollback_plan(lease.fold, (yield Read(run._record)), to)
+        yield from drain(run, lease)  # an effect that was marked while the run was held is one to deal with
+        record = yield Read(run._record)
+        plan = rollback_plan(lease.fold, record, to)
+        to = max(to, record.base)  # the entry that makes a fork a fork stays
         for seq in plan:
             if _action(lease.fold.ledger[seq]) == "undo":
                 find(lease.fold.ledger[seq].data["undo"])  # refused here, nothing is half done

@@ -27,8 +27,10 @@ from holdfast.errors import (
     Claimed,
     LeaseLost,
     RunDamaged,
+    RunEnded,
     RunExists,
     RunNotFound,
+    StoreUnusable,
     UsageError,
 )
 from holdfast.journal import (
@@ -99,6 +101,11 @@ class Run(Operable):
     def _enter(self, allow: Collection[Status] = LIVE) -> Op[tuple[Lease, bool]]:
         """The lease to write with, and whether it was claimed for this call alone."""
         if self._lease is not None:
+            if self._lease.fold.rolling is not None:
+                raise UsageError(
+                    f"run {self.id!r} is being rolled back; if that was broken off, release the claim: the next one "
+                    "finishes it"
+                )
             return self._lease, False
         return (yield from self._claim(allow)), True
 
@@ -121,20 +128,28 @@ class Run(Operable):
     # --- the claim
 
     def _claim(self, allow: Collection[Status] = LIVE) -> Op[Lease]:
-        """Claim the run, take in what waits in its inbox, and finish a rollback that has begun."""
+        """Claim the run, finish a rollback that has begun, and take in what waits in the inbox."""
+        if self._engine.closed:  # a call that was under way must not claim anew what the closing gave up
+            raise StoreUnusable(self._store.place, "it is closed; open the store again")
         worker = yield Read(self._engine.worker.ready)
+        before = yield Read(self._record)
         record = yield Read(lambda: self._store.claim(self.uid, worker, allow))
         lease = Lease(record, self._journals, self._committer, Fold(self.id))
+        back: Change | None = _as_before(before)  # where it cannot even be read (no key), nothing changes
         try:
             lease.fold = yield Read(lambda: self._refold(record))
-            yield from pauses.drain(self, lease)
+            back = None
             if record.rollback is not None:
-                yield from rollback.finish_rollback(self, lease)
+                yield from rollback.finish_rollback(self, lease)  # before anything else may be written
+            yield from pauses.drain(self, lease)
+            if lease.fold.ended is not None and lease.fold.ended[0] not in allow:
+                # Its status was "running" only because somebody died while redacting it or rolling it back.
+                raise RunEnded(self.id, f"it is {lease.fold.ended[0]}; fork it, or roll it back, to go on")
         except RunDamaged as damage:
             yield from self._let_go(lease, Change(status=Status.BLOCKED, release=True, reason=str(damage)))
             raise
         except BaseException:
-            yield from self._let_go(lease)
+            yield from self._let_go(lease, back)
             raise
         return lease
 
@@ -356,6 +371,7 @@ class Run(Operable):
             if (yield Read(lambda: any(lease.builds_on(seq) for seq, _ in redactions))):
                 yield from self._settle(lease, lease.save_whole())
             yield from self._write(lease, lines, redact=tuple(redactions))
+            lease.fold = self._fold = yield Read(lambda: self._journals.fold(self._record(), lease.seq))
         finally:
             yield from self._leave(lease, owned)
 
@@ -436,10 +452,18 @@ class AsyncHolding:
 
 
 def resting_status(fold: Fold) -> Status:
-    """The status of a run that nobody holds."""
+    """The status of a run that nobody holds. With a rollback under way it is ready: the next claim finishes that."""
+    if fold.rolling is not None:
+        return Status.READY
     if fold.ended is not None:
         return fold.ended[0]
     return Status.WAITING if fold.questions else Status.READY
+
+
+def _as_before(record: RunRecord) -> Change:
+    """What gives up a claim and leaves the run as it was before."""
+    status = Status.READY if record.status is Status.RUNNING else record.status
+    return Change(status=status, release=True, wake_at=record.wake_at, reason=record.reason)
 
 
 def run_info(record: RunRecord) -> RunInfo:

@@ -138,7 +138,7 @@ def mark(
         raise UsageError(f"an effect's key is text, not {key!r}")
     data: Data = {"key": key, "tool": tool, "target": target, "reversible": reversible}
     data["result"] = run._codec.encode(result, f"result of {key}")
-    if run._lease is not None and not run._lease.lost:
+    if run._lease is not None and not run._lease.lost and run._lease.fold.rolling is None:
         if key in run._lease.fold.steps:
             return False
         yield from run._write(run._lease, [(Kind.MARKED, data)])

@@ -14,6 +14,7 @@ rules about fences, claims and status stand in one place.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import pairwise
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -136,7 +137,12 @@ def refusal(record: RunRecord | None, write: Append) -> LeaseLost | None:
 def continues(record: RunRecord, write: Append) -> bool:
     """Whether the entries of the write go on where the journal ends."""
     first = write.entries[0]
-    return first.seq == record.seq + 1 and first.prev == record.hash
+    return first.seq == record.seq + 1 and first.prev == record.hash and is_chain(write.entries)
+
+
+def is_chain(entries: Sequence[Entry]) -> bool:
+    """Whether each of the entries follows the one before it."""
+    return all(entry.seq == before.seq + 1 and entry.prev == before.hash for before, entry in pairwise(entries))
 
 
 def conflict(write: Append, stored: Sequence[Entry]) -> LeaseLost | None:

@@ -143,9 +143,9 @@ class FilesStore:
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         with self._root.translated():
             paths = self._all("runs") if filter.hidden is False else self._all("runs", "hidden")
-            uids = sorted(((_peek(path) or os.path.basename(path), path) for path in paths), reverse=True)
+            uids = {_peek(path) or os.path.basename(path): path for path in paths}
             found: list[RunRecord] = []
-            for uid, path in uids:
+            for uid, path in sorted(uids.items(), reverse=True):
                 if len(found) >= limit:
                     break
                 if before is None or uid < before:
@@ -257,7 +257,7 @@ class FilesStore:
             if folder is None:
                 return False
             contents = folder.settle()
-            if folder.is_used(contents, item.key):
+            if contents.record.hidden or folder.is_used(contents, item.key):
                 return False
             folder.post(contents, item, woken(contents.record) if item.wakes else contents.record)
             return True
@@ -332,6 +332,7 @@ class FilesStore:
         if not record.hidden and os.path.isdir(path):
             left = self._named(record.id)  # of a run whose deletion was interrupted
             with left.lock(exclusive=True):
+                left.settle()
                 self._hide(left)
         passing = os.path.join(parent, f".new-{record.uid}")
         build(self._disk, passing, record, lines, items, taken)
@@ -356,16 +357,20 @@ class FilesStore:
                 if folder is None:
                     return False
                 contents = folder.settle()
-                record, deleted = contents.record, False
+                record, wanted = contents.record, False
                 if not record.hidden:
                     alive = record.worker is not None and self._alive(record.worker)
-                    if not may_delete(record, holder_alive=alive, expected=expected):
+                    wanted = may_delete(record, holder_alive=alive, expected=expected)
+                    if not wanted:
                         return False
-                    folder.put(RunFile(replace(record, hidden=True, worker=None), contents.posted))
-                    deleted = True
-                self._hide(folder)
+                if not self._is_shared(folder, uid):
+                    self._remove(folder)
+                else:
+                    if wanted:
+                        folder.put(RunFile(replace(record, hidden=True, worker=None), contents.posted))
+                    self._hide(folder)
             self._sweep()
-            return deleted
+            return wanted
 
     def _hide(self, folder: RunFolder) -> None:
         """Move the folder of a deleted run out of sight. If this is interrupted, its record still says so."""
@@ -390,13 +395,13 @@ class FilesStore:
             gone = False
             for path in self._all("hidden"):
                 folder = self._folder(path)
-                if not self._is_shared(folder):
-                    self._remove(folder)
+                if _peek(path) == os.path.basename(path) and not self._is_shared(folder, os.path.basename(path)):
+                    with folder.lock(exclusive=True):
+                        self._remove(folder)
                     gone = True
 
-    def _is_shared(self, folder: RunFolder) -> bool:
+    def _is_shared(self, folder: RunFolder, own: str) -> bool:
         """Whether a run has entries of this one in its history. What cannot be read counts as if it had."""
-        own = os.path.basename(folder.path)
         for uid, id in folder.forks():
             if (name := _name_of(id)) is not None:
                 self._paths.setdefault(uid, self._in("runs", name))
@@ -410,13 +415,12 @@ class FilesStore:
         return False
 
     def _remove(self, folder: RunFolder) -> None:
-        parent, uid = os.path.split(folder.path)
-        passing = os.path.join(parent, f".gone-{uid}")
-        with folder.lock(exclusive=True):
-            self._disk.rename(folder.path, passing)
+        """Remove a locked folder. It is gone from the moment at which it has a passing name."""
+        parent, name = os.path.split(folder.path)
+        passing = os.path.join(parent, f".gone-{name}")
+        self._disk.rename(folder.path, passing)
         self._disk.fsync_folder(parent)
         self._forget(folder)
-        self._paths.pop(uid, None)
         remove_tree(self._disk, passing)
 
     def _tidy(self) -> None:

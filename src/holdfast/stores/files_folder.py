@@ -29,8 +29,9 @@ from holdfast.model import Append, Entry, Item, Kind, RunRecord, Status
 from holdfast.stores import files_text as text
 from holdfast.stores.base import appended, conflict, continues
 from holdfast.stores.disk import Disk, File, replace_file, sync_file, write_file
-from holdfast.stores.files_journal import Damaged, begins, lines_between, onward, parsed, tail
+from holdfast.stores.files_journal import Damaged, begins, lines_between, onward, parsed, sound_tail, tail
 from holdfast.stores.files_text import Damage, Erasures, Line, RunFile, StoredEntry
+from holdfast.stores.locks import LockFile
 
 MAX_MARKS = 1024
 _BEYOND = 1 << 62
@@ -48,6 +49,7 @@ class Contents(Struct, frozen=True):
     closed: bool  # whether that has its newline
     raw: bytes  # run.json as it was read,
     journal: tuple[int, int]  # and the journal's inode and size: while all three stay, so does the rest
+    damage: str | None = None  # why nothing may be written; what stands before the damage can still be read
 
 
 class RunFolder:
@@ -68,16 +70,16 @@ class RunFolder:
     def lock(self, *, exclusive: bool) -> Iterator[bool]:
         """Hold the run's lock. False if the folder is gone, or was renamed while this waited."""
         try:
-            fd = self._open_lock()
+            lock = LockFile(self._open_lock())
         except (FileNotFoundError, NotADirectoryError):
             yield False
             return
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
-            yield self._is_lock(fd)
+            lock.take(fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+            yield self._is_lock(lock.fd)
         finally:
-            fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough: a forked child may have the descriptor too
-            os.close(fd)
+            lock.free()  # closing is not enough: a child that was forked just now may have the descriptor too
+            lock.close()
 
     def _open_lock(self) -> int:
         try:
@@ -116,10 +118,17 @@ class RunFolder:
         return contents
 
     def _add_tail(self, run: RunFile, raw: bytes, journal: tuple[int, int]) -> Contents:
+        problem, lost = None, 0
         with self._reading() as fd:
-            found = tail(fd, journal[1])
+            try:
+                found = tail(fd, journal[1])
+            except Damaged as damage:
+                problem = str(damage)
+                found, lost = sound_tail(fd, damage.at)
         record, line = run.record, found.line
         last = line.last if line is not None else record.base - 1
+        if problem is not None:
+            return self._before_damage(run, raw, journal, problem, max(record.seq, last + lost))
         if last < record.seq:
             raise self._damaged("journal.jsonl", f"it was cut short: it ends at entry {last}, not at {record.seq}")
         took, behind = run.took, bool(run.took or run.redact)
@@ -131,6 +140,12 @@ class RunFolder:
             took, redact = took + line.took, redact + line.redact
             behind = behind or bool(line.change or took or redact)
         return Contents(record, run.posted, took, redact, behind, found.end, found.closed, raw, journal)
+
+    def _before_damage(self, run: RunFile, raw: bytes, journal: tuple[int, int], problem: str, newest: int) -> Contents:
+        """A run whose newest entry cannot be read: it is parked, and its earlier entries are still there."""
+        parked = str(self._damaged("journal.jsonl", problem))
+        record = replace(run.record, seq=newest, hash=b"", state=newest, status=Status.BLOCKED, reason=parked)
+        return Contents(record, run.posted, run.took, (), False, journal[1], True, raw, journal, problem)
 
     def entries(
         self, lo: int, hi: int, *, saved: bool | None = None, payloads: bool = True, limit: int | None = None
@@ -212,6 +227,8 @@ class RunFolder:
     def settle(self) -> Contents:
         """Repair and finish what a crash has left, and make sure that what is built upon is on the disk."""
         contents = self.load()
+        if contents.damage is not None:
+            raise self._damaged("journal.jsonl", contents.damage)
         if self._synced != (contents.raw, contents.journal):
             self._repair(contents)
             sync_file(self._disk, self._in("journal.jsonl"))

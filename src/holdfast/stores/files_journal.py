@@ -110,6 +110,16 @@ def tail(fd: int, size: int) -> Tail:
     return Tail(None, 0, closed=True)
 
 
+def sound_tail(fd: int, damaged: int) -> tuple[Tail, int]:
+    """How the part of the journal ends that stands before a damaged line, and how many lines are lost."""
+    lost = 1
+    while True:
+        try:
+            return tail(fd, damaged), lost
+        except Damaged as damage:
+            damaged, lost = damage.at, lost + 1
+
+
 def _before_zeros(fd: int, size: int) -> int:
     """Where the file ends, but for zero bytes: a crash can leave a file long whose text never reached the disk."""
     while size > 0 and read_block(fd, 1, size - 1) == b"\0":
@@ -135,8 +145,13 @@ def lines_between(
     a line, and where that line starts.
     """
     if newest - first < first - mark[0]:
-        yield from reversed(list(_lines_back(fd, end, first, last)))
-        return
+        try:
+            backward = list(_lines_back(fd, end, first, last))
+        except Damaged:
+            pass  # perhaps only beyond what is asked for, so it is tried from the other side
+        else:
+            yield from reversed(backward)
+            return
     for at, text in onward(fd, mark[1], end):
         line = parsed(at, text)
         if at == mark[1] and line.first != mark[0]:
@@ -144,6 +159,8 @@ def lines_between(
         if line.first > last:
             return
         yield at, line
+        if line.last >= last:
+            return  # what follows may be damaged, which is no matter here
 
 
 def _lines_back(fd: int, end: int, first: int, last: int) -> Iterator[tuple[int, Line]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,6 +13,7 @@ import msgspec
 from holdfast.errors import StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreTooNew, StoreUnusable
 from holdfast.stores.base import READER, WRITER
 from holdfast.stores.disk import Disk, replace_file
+from holdfast.stores.locks import LockFile
 
 FORMAT = "holdfast files"
 FOLDERS = ("runs", "hidden", "workers")
@@ -142,16 +142,22 @@ class Root:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock for what concerns more than one run. It is always taken before the lock of a run."""
-        fd = self._open_lock()
+        lock = LockFile(self._open_lock())
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            lock.take()
             if not self._synced:
-                self._disk.fsync_folder(self.path)  # whoever made the store may have died before this
-                self._synced = True
+                self._sync()
             yield
         finally:
-            fcntl.flock(fd, fcntl.LOCK_UN)  # closing is not enough: a forked child may have the descriptor too
-            os.close(fd)
+            lock.free()  # closing is not enough: a child that was forked just now may have the descriptor too
+            lock.close()
+
+    def _sync(self) -> None:
+        """Make lasting what others made or moved here, who may have died before they did so."""
+        for path in (self.path, self.within("hidden"), self.within("runs")):
+            if os.path.isdir(path):
+                self._disk.fsync_folder(path)
+        self._synced = True
 
     def _open_lock(self) -> int:
         try:

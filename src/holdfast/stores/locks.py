@@ -1,7 +1,10 @@
-"""Operating-system locks that tell whether a worker on this machine is alive.
+"""Operating-system locks: on what is written together, and those that tell whether a worker on this machine is alive.
 
 A worker holds a lock on a file of its own for as long as its process lives. When the process is killed the system
 frees the lock at once, so that its runs can be claimed without waiting for the time limit of the lease.
+
+A lock belongs to the open file, and a forked child gets a copy of every open file; its copy would keep the lock of a
+parent that was killed. So the child closes the copies first of all.
 """
 
 from __future__ import annotations
@@ -10,13 +13,47 @@ import fcntl
 import os
 from contextlib import suppress
 
+_open: set[LockFile] = set()
+
+
+class LockFile:
+    """An open file to be locked. In a forked child it is closed."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        _open.add(self)
+
+    def take(self, how: int = fcntl.LOCK_EX) -> None:
+        """Wait for the lock and take it."""
+        fcntl.flock(self.fd, how)
+
+    def free(self) -> None:
+        """Give the lock up."""
+        if self.fd >= 0:
+            fcntl.flock(self.fd, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close the file, which gives the lock up. May be repeated."""
+        _open.discard(self)
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _close_copies() -> None:
+    for lock in list(_open):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_close_copies)
+
 
 class WorkerLocks:
     """One file per worker in a folder; the file is locked while the worker lives."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self._held: dict[str, int] = {}
+        self._held: dict[str, LockFile] = {}
 
     def hold(self, worker: str) -> None:
         """Take the lock. The file gets its name only when it is locked, so nobody ever sees it unlocked before."""
@@ -24,10 +61,10 @@ class WorkerLocks:
             return
         os.makedirs(self.folder, exist_ok=True)
         path = os.path.join(self.folder, worker)
-        fd = os.open(path + ".new", os.O_CREAT | os.O_RDWR, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        lock = LockFile(os.open(path + ".new", os.O_CREAT | os.O_RDWR, 0o600))
+        lock.take()
         os.rename(path + ".new", path)
-        self._held[worker] = fd
+        self._held[worker] = lock
 
     def is_held(self, worker: str) -> bool:
         """Whether the worker's process lives."""
@@ -51,14 +88,14 @@ class WorkerLocks:
 
     def release(self, worker: str) -> None:
         """Give up the lock and remove its file."""
-        fd = self._held.pop(worker, None)
+        lock = self._held.pop(worker, None)
         with suppress(FileNotFoundError):
             os.unlink(os.path.join(self.folder, worker))
-        if fd is not None:
-            os.close(fd)
+        if lock is not None:
+            lock.close()
 
     def drop(self) -> None:
         """Let go of all locks and leave the files, as a killed process does."""
-        for fd in self._held.values():
-            os.close(fd)
+        for lock in self._held.values():
+            lock.close()
         self._held.clear()

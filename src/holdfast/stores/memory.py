@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import HoldfastError, RunExists, StoreUnusable
+from holdfast.errors import HoldfastError, RunExists, RunNotFound, StoreUnusable
 from holdfast.model import Append, Create, Entry, Filter, Item, Kind, RunRecord, Status, Write
 from holdfast.stores.base import (
     LIVE,
@@ -64,16 +64,19 @@ class MemoryStore:
 
     def get(self, id: str) -> RunRecord | None:
         with self._lock:
+            self._check_open()
             uid = self._shelf.ids.get(id)
             return self._shelf.journals[uid].record if uid else None
 
     def journal(self, uid: str) -> RunRecord | None:
         with self._lock:
+            self._check_open()
             found = self._shelf.journals.get(uid)
             return found.record if found else None
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         with self._lock:
+            self._check_open()
             found = [
                 journal.record
                 for uid, journal in self._shelf.journals.items()
@@ -85,6 +88,7 @@ class MemoryStore:
         self, uid: str, lo: int, hi: int, *, saved: bool | None = None, payloads: bool = True, limit: int | None = None
     ) -> list[Entry]:
         with self._lock:
+            self._check_open()
             journal = self._shelf.journals.get(uid)
             if journal is None:
                 return []
@@ -98,16 +102,19 @@ class MemoryStore:
 
     def inbox(self, uid: str) -> list[Item]:
         with self._lock:
+            self._check_open()
             journal = self._shelf.journals.get(uid)
             return list(journal.inbox.values()) if journal else []
 
     def taken(self, uid: str) -> list[str]:
         with self._lock:
+            self._check_open()
             journal = self._shelf.journals.get(uid)
             return sorted(journal.taken) if journal else []
 
     def orphans(self, limit: int = 100) -> list[RunRecord]:
         with self._lock:
+            self._check_open()
             found = [
                 journal.record
                 for journal in self._shelf.journals.values()
@@ -120,13 +127,17 @@ class MemoryStore:
             self._check_open()
             return [self._create(write) if isinstance(write, Create) else self._append(write) for write in batch]
 
-    def _create(self, write: Create) -> RunRecord:
+    def _create(self, write: Create) -> RunRecord | HoldfastError:
         record = write.record
         existing = self.get(record.id)
         if existing is not None:
             return existing
+        for link in record.lineage:
+            if link.uid not in self._shelf.journals:
+                return RunNotFound(link.id, "it was deleted, so it cannot be forked")
         last = write.entries[-1]
-        record = replace(record, seq=last.seq, hash=last.hash, updated_at=last.at, state=last.state)
+        state = last.seq if last.kind == Kind.SAVED else last.state
+        record = replace(record, seq=last.seq, hash=last.hash, updated_at=last.at, state=state)
         self._shelf.journals[record.uid] = _Journal(record, write.entries)
         self._shelf.ids[record.id] = record.uid
         return record
@@ -163,7 +174,7 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             journal = self._shelf.journals.get(uid)
-            if journal is None or item.key in journal.inbox or item.key in journal.taken:
+            if journal is None or journal.record.hidden or item.key in journal.inbox or item.key in journal.taken:
                 return False
             journal.inbox[item.key] = item
             if item.wakes:
@@ -200,6 +211,7 @@ class MemoryStore:
             del self._shelf.ids[record.id]
             journal.record = replace(record, hidden=True, worker=None)
             journal.inbox.clear()
+            journal.taken.clear()
             self._sweep(uid, *(link.uid for link in reversed(record.lineage)))
             return True
 
@@ -225,6 +237,8 @@ class MemoryStore:
             self._check_open()
             if record.uid in self._shelf.journals or (not record.hidden and record.id in self._shelf.ids):
                 raise RunExists(record.id)
+            if any(link.uid not in self._shelf.journals for link in record.lineage):
+                raise RunNotFound(record.id, "the run that it was forked from is not in this store")
             journal = _Journal(record, entries)
             journal.inbox = {item.key: item for item in items}
             journal.taken = set(taken)

@@ -11,12 +11,12 @@ INSERT that checks epoch, holder and the hash before it in the same statement; t
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import blake2b
 from typing import Any, NoReturn
 
@@ -39,12 +39,25 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.model import Append, Create, Entry, Filter, Item, Link, Rewind, RunRecord, Status, Write
-from holdfast.stores.base import LIVE, READER, WRITER, Outcome, appended, claimed, conflict, may_delete, refusal, woken
-from holdfast.stores.locks import WorkerLocks
+from holdfast.stores.base import (
+    LIVE,
+    READER,
+    WRITER,
+    Outcome,
+    appended,
+    claimed,
+    conflict,
+    is_chain,
+    may_delete,
+    refusal,
+    woken,
+)
+from holdfast.stores.locks import LockFile, WorkerLocks
 
 APPLICATION_ID = 0x484F4C44  # "HOLD": how a SQLite file says whose it is
 PAGE_SIZE = 8192
 BUSY_SECONDS = 60.0
+FORKED = "it was opened before os.fork()"
 
 _SQL_FOLDER = os.path.join(os.path.dirname(__file__), "sql", "sqlite")
 _decode_lineage = msgspec.json.Decoder(tuple[Link, ...]).decode
@@ -84,43 +97,59 @@ class SqliteStore:
         self.place = f"sqlite:///{self.path}"
         self.clock = clock or SystemClock()
         self._durability = durability
-        self._pid = os.getpid()
         self._unusable: str | None = None
         self._lock = threading.RLock()
         self._read_lock = threading.RLock()
-        with self._translated():
+        with _forking, self._translated():
             self._open()
+            _stores.add(self)
 
     # --- opening and closing
 
     def _open(self) -> None:
         os.makedirs(self.path + ".locks", exist_ok=True)
         self._locks = WorkerLocks(self.path + ".locks")
-        self._writer_fd = os.open(os.path.join(self.path + ".locks", "writer"), os.O_CREAT | os.O_RDWR, 0o600)
+        writer = os.path.join(self.path + ".locks", "writer")
+        self._writer_lock = LockFile(os.open(writer, os.O_CREAT | os.O_RDWR, 0o600))
         try:
-            fcntl.flock(self._writer_fd, fcntl.LOCK_EX)
+            self._writer_lock.take()
             self._db = self._connect()
-            self._migrate()
-            self._reader = self._connect()
+            try:
+                self._migrate()
+                self._reader = self._connect()
+            except BaseException:
+                self._db.close()
+                raise
             self._reader.execute("PRAGMA query_only = 1")
         except BaseException:
-            os.close(self._writer_fd)
+            self._writer_lock.close()
             raise
-        fcntl.flock(self._writer_fd, fcntl.LOCK_UN)
+        self._writer_lock.free()
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-        db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute(f"PRAGMA synchronous = {self._durability}")
-        db.execute("PRAGMA cell_size_check = 1")
+        try:
+            self._check_owner(db)
+            db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA synchronous = {self._durability}")
+            db.execute("PRAGMA cell_size_check = 1")
+            db.execute("PRAGMA secure_delete = 1")  # what is erased must not stay in free space
+            db.create_function("tagged", 3, _tagged, deterministic=True)
+        except BaseException:
+            db.close()
+            raise
         return db
+
+    def _check_owner(self, db: sqlite3.Connection) -> None:
+        """Before anything is done to the file, since WAL mode alone would change it."""
+        [owner] = db.execute("PRAGMA application_id").fetchone()
+        if owner != APPLICATION_ID and db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            raise StoreError(self.place, "this SQLite file belongs to another program; choose another path")
 
     def _migrate(self) -> None:
         db = self._db
-        owner, version = db.execute("PRAGMA application_id").fetchone()[0], self._schema_version()
-        if owner != APPLICATION_ID and db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-            raise StoreError(self.place, "this SQLite file belongs to another program; choose another path")
+        version = self._schema_version()
         if version:
             needed = dict(db.execute("SELECT name, value FROM meta"))
             if needed["oldest_reader"] > READER or needed["oldest_writer"] > WRITER:
@@ -147,12 +176,12 @@ class SqliteStore:
 
     def drop(self) -> None:
         with self._lock, self._read_lock:
-            if self._unusable != "it is closed":
+            if self._unusable not in ("it is closed", FORKED):
                 self._unusable = "it is closed"
                 self._reader.close()
                 self._db.close()
                 self._locks.drop()
-                os.close(self._writer_fd)
+                self._writer_lock.close()
 
     # --- transactions
 
@@ -161,7 +190,7 @@ class SqliteStore:
         with self._lock:
             self._check_usable()
             with self._translated():
-                fcntl.flock(self._writer_fd, fcntl.LOCK_EX)
+                self._writer_lock.take()
                 try:
                     self._db.execute("BEGIN IMMEDIATE")
                     try:
@@ -172,7 +201,7 @@ class SqliteStore:
                             self._db.execute("ROLLBACK")
                         raise
                 finally:
-                    fcntl.flock(self._writer_fd, fcntl.LOCK_UN)
+                    self._writer_lock.free()
 
     def _commit(self) -> None:
         """The moment at which a transaction becomes lasting."""
@@ -189,8 +218,18 @@ class SqliteStore:
     def _check_usable(self) -> None:
         if self._unusable is not None:
             raise StoreUnusable(self.place, f"{self._unusable}; open the store again")
-        if os.getpid() != self._pid:
-            raise StoreUnusable(self.place, "it was opened before os.fork(); open the store again in the child")
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: close what was inherited, which nobody was using at the moment of the fork.
+
+        SQLite remembers per process which locks it has on a file, and the child has none of them. With the parent's
+        connections still there, one that the child opens would go without locks; others would take the file for
+        unused and remove its write-ahead log under the child's hands.
+        """
+        self._unusable = FORKED
+        if not self._db.in_transaction:
+            self._reader.close()
+            self._db.close()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -286,12 +325,22 @@ class SqliteStore:
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
         try:
             with self._writing():
-                return [self._create(write) if isinstance(write, Create) else self._append(write) for write in batch]
+                made = [self._create(write) if isinstance(write, Create) else self._append(write) for write in batch]
         except sqlite3.IntegrityError:
             if len(batch) > 1:
                 return [outcome for write in batch for outcome in self.apply([write])]
             with self._reading() as db:
                 return [self._conflict(db, batch[0])]
+        if any(isinstance(write, Append) and write.redact for write in batch):
+            self._empty_log()
+        return made
+
+    def _empty_log(self) -> None:
+        """What was erased must not stand in the write-ahead log either. If a reader is in the way, it stays a while."""
+        with self._lock, suppress(sqlite3.OperationalError):
+            self._db.execute("PRAGMA busy_timeout = 1000")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._db.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
 
     def _create(self, write: Create) -> RunRecord | HoldfastError:
         record = write.record
@@ -304,7 +353,8 @@ class SqliteStore:
                 return RunNotFound(link.id, "it was deleted, so it cannot be forked")
         self._insert(record, write.entries, [number for number in ancestors if number is not None])
         last = write.entries[-1]
-        return replace(record, seq=last.seq, hash=last.hash, updated_at=last.at, state=last.state)
+        state = last.seq if last.kind == "saved" else last.state
+        return replace(record, seq=last.seq, hash=last.hash, updated_at=last.at, state=state)
 
     def _insert(self, record: RunRecord, entries: Sequence[Entry], ancestors: Sequence[int]) -> int:
         number = self._db.execute(Q["insert_run"], _row(record)).lastrowid
@@ -316,6 +366,8 @@ class SqliteStore:
         return number
 
     def _append(self, write: Append) -> HoldfastError | None:
+        if not is_chain(write.entries):
+            return refusal(self._current(write.uid), write) or self._conflict(self._db, write)
         fence = {"uid": write.uid, "epoch": write.epoch, "worker": write.worker}
         for entry in write.entries:
             if not self._db.execute(Q["append"], {**fence, **_columns(entry)}).rowcount:
@@ -356,7 +408,7 @@ class SqliteStore:
     def post(self, uid: str, item: Item) -> bool:
         with self._writing():
             record = self._current(uid)
-            if record is None:
+            if record is None or record.hidden:
                 return False
             values = (self._number(uid), item.key, item.kind, item.at, item.payload, item.wakes, 0)
             if not self._db.execute(Q["post"], values).rowcount:
@@ -427,6 +479,39 @@ class SqliteStore:
                 self._db.executemany(Q["post"], [(number, key, "taken", 0, None, 0, 1) for key in taken])
         except sqlite3.IntegrityError:
             raise RunExists(record.id) from None
+
+
+# --- forks
+
+_forking = threading.RLock()  # held by a fork, and by whoever opens a store
+_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+_held_back: list[SqliteStore] = []  # while a fork is under way
+
+
+def _hold_back() -> None:
+    """Before a fork: wait until no thread is using a store."""
+    _forking.acquire()
+    _held_back.extend(sorted(_stores, key=id))
+    for store in _held_back:
+        store._lock.acquire()
+        store._read_lock.acquire()
+
+
+def _go_on() -> None:
+    while _held_back:
+        store = _held_back.pop()
+        store._read_lock.release()
+        store._lock.release()
+    _forking.release()
+
+
+def _go_on_in_child() -> None:
+    for store in _held_back:
+        store._leave_to_parent()
+    _go_on()
+
+
+os.register_at_fork(before=_hold_back, after_in_parent=_go_on, after_in_child=_go_on_in_child)
 
 
 def _columns(entry: Entry) -> dict[str, Any]:
@@ -512,6 +597,10 @@ def _listed(row: tuple[Any, ...]) -> RunRecord:
         )
 
 
+def _tagged(tags: str, name: str, value: str) -> bool:
+    return _decode_tags(tags).get(name) == value
+
+
 def _where(filter: Filter) -> tuple[list[str], list[Any]]:
     clauses: list[str] = []
     values: list[Any] = []
@@ -527,9 +616,10 @@ def _where(filter: Filter) -> tuple[list[str], list[Any]]:
     if filter.workflow is not None:
         add("r.workflow = ?", filter.workflow)
     for name, value in filter.tags:
-        add("EXISTS (SELECT 1 FROM json_each(r.tags) t WHERE t.key = ? AND t.value = ?)", name, value)
+        add("tagged(r.tags, ?, ?)", name, value)
     if filter.prefix is not None:
-        add("substr(r.id, 1, length(?)) = ?", filter.prefix, filter.prefix)
+        start = filter.prefix.encode("utf-8", "surrogatepass")  # as bytes: a text ends for SQLite at its first NUL
+        add("substr(CAST(r.id AS BLOB), 1, ?) = ?", len(start), start)
     if filter.created_from is not None:
         add("r.created_at >= ?", filter.created_from)
     if filter.created_before is not None:

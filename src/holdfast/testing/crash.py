@@ -157,7 +157,7 @@ def _short(path: str) -> str:
 class CrashSqliteStore(SqliteStore):
     """A SQLite store on which the fuse can blow at every commit.
 
-    `drop` leaves the files as a killed process does, with the log of the last commits not yet merged.
+    After that `drop` leaves the files as a killed process does, with the log of the last commits not yet merged.
     """
 
     def __init__(self, path: str, fuse: Fuse, *, durability: str = "full", clock: Clock | None = None) -> None:
@@ -175,7 +175,7 @@ class CrashSqliteStore(SqliteStore):
         super()._check_usable()
 
     def drop(self) -> None:
-        kept = {path: _bytes_of(path) for path in (self.path, self.path + "-wal")}
+        kept = {path: _bytes_of(path) for path in (self.path, self.path + "-wal")} if self.fuse.dead else {}
         super().drop()
         for path, data in kept.items():
             if data is not None:
@@ -198,6 +198,7 @@ class CrashStore:
         self.fuse = fuse
         self.place = store.place
         self.clock = store.clock
+        self.compress_over = store.compress_over
 
     # --- reads: the dead read nothing
 

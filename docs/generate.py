@@ -1,0 +1,234 @@
+"""Writes docs/reference/api.md and errors.md from the code, and the pictures: run it after a change of a docstring.
+
+python docs/generate.py            write what is stale
+python docs/generate.py --check    say what is stale, and end with status 1 if anything is
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+DOCS = Path(__file__).resolve().parent
+
+MADE_BY = "<!-- Made by docs/generate.py from the code. Change the docstrings there, not this file. -->"
+
+# The order in which a reader meets them; a name of holdfast.__all__ that is not here is put at the end.
+ORDER = ["open", "Holdfast", "Run", "Checkpoint", "Status", "Keyring", "undo_function"]
+
+CONSTRUCTED = {"Keyring"}  # made by the user and only handed on: what else it has is not for users
+
+
+# --- the interface ----------------------------------------------------------------------------------------------------
+
+
+def paragraph(thing: Any) -> str:
+    """The first paragraph of a docstring, as one line of Markdown."""
+    first = inspect.cleandoc(thing.__doc__ or "").split("\n\n")[0]
+    return " ".join(first.split()).replace("``", "`")
+
+
+def rest(thing: Any) -> str:
+    """What follows the first paragraph."""
+    _, _, more = inspect.cleandoc(thing.__doc__ or "").partition("\n\n")
+    return more.replace("``", "`")
+
+
+def signature(function: Any, *, name: str, skip_first: bool = False) -> str:
+    """How it is called, with the annotations as they stand in the code."""
+    parameters = list(inspect.signature(function).parameters.values())[1 if skip_first else 0 :]
+    parts: list[str] = []
+    star = slash = False
+    for parameter in parameters:
+        if slash and parameter.kind is not parameter.POSITIONAL_ONLY:
+            parts.append("/")
+            slash = False
+        slash = slash or parameter.kind is parameter.POSITIONAL_ONLY
+        star = star or parameter.kind is parameter.VAR_POSITIONAL
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            parts.append("*")
+            star = True
+        parts.append(declared(parameter))
+    returns = function.__annotations__.get("return")
+    arrow = "" if returns in (None, "None", "Op[None]") else f" -> {bare(returns)}"
+    return f"{name}({', '.join(parts)}){arrow}"
+
+
+def declared(parameter: inspect.Parameter) -> str:
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    annotation = parameter.annotation
+    text = f"{stars}{parameter.name}"
+    if annotation is not parameter.empty:
+        text += f": {bare(annotation)}"
+    if parameter.default is not parameter.empty:
+        default = "ENDED" if isinstance(parameter.default, frozenset) else repr(parameter.default)
+        text += f" = {default}"
+    return text
+
+
+def bare(annotation: Any) -> str:
+    """An annotation without the generator that carries it."""
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    return text[3:-1] if text.startswith("Op[") else text
+
+
+def members(cls: type) -> Iterator[tuple[str, Any]]:
+    """The public operations, methods and properties of a class, in the order of the code."""
+    for name, member in vars(cls).items():
+        if not name.startswith("_") and (
+            callable(member) or isinstance(member, property) or hasattr(member, "function")
+        ):
+            yield name, member
+
+
+def described(name: str, thing: Any) -> Iterator[str]:
+    """One public name."""
+    if inspect.ismodule(thing):
+        yield f"## `holdfast.{name}`\n\n{paragraph(thing)} See [errors](errors.md).\n"
+    elif isinstance(thing, type) and issubclass(thing, Enum):
+        yield f"## `{name}`\n\n{paragraph(thing)} " + ", ".join(f"`{member.value}`" for member in thing) + ".\n"
+    elif isinstance(thing, type) and issubclass(thing, msgspec.Struct):
+        yield f"## `{name}`\n\n{paragraph(thing)}\n"
+        if more := rest(thing):
+            yield f"{more}\n"
+        fields = ", ".join(f"`{field}: {bare(thing.__annotations__[field])}`" for field in thing.__struct_fields__)
+        yield f"Fields: {fields}.\n"
+    elif isinstance(thing, type):
+        yield from described_class(name, thing)
+    else:
+        yield f"## `holdfast.{name}`\n\n```\n{signature(thing, name=f'holdfast.{name}')}\n```\n\n{paragraph(thing)}\n"
+        if more := rest(thing):
+            yield f"{more}\n"
+
+
+def described_class(name: str, cls: type) -> Iterator[str]:
+    yield f"## `{name}`\n\n{paragraph(cls)}\n"
+    if inherited := [base.__name__ for base in cls.__bases__ if base.__name__ in ("Holdfast", "Run")]:
+        yield f"It has all that [`{inherited[0]}`](#{inherited[0].lower()}) has.\n"
+    if attributes := attributes_of(cls):
+        yield f"Attributes: {attributes}.\n"
+    if name in CONSTRUCTED:
+        yield f"- **`{signature(cls.__init__, name=name, skip_first=True)}`**\n"
+        return
+    for member_name, member in members(cls):
+        function = getattr(member, "function", member)
+        if isinstance(member, property):
+            yield f"- **`{member_name}`**: {paragraph(member)}"
+        else:
+            how = signature(function, name=member_name, skip_first=not isinstance(member, staticmethod))
+            yield f"- **`{how}`**\n  {paragraph(function)}"
+            if name == "Holdfast" and member_name == "register":
+                yield from registration()
+            elif more := rest(function):
+                yield "  " + more.replace("\n", "\n  ")
+    yield ""
+
+
+def registration() -> Iterator[str]:
+    """What `Holdfast.register` passes on."""
+    from holdfast.codec import Codec
+
+    how = inspect.getsource(Codec.register).partition("*,")[2].partition(") ->")[0]
+    options = ", ".join(line.strip().rstrip(",") for line in how.splitlines() if line.strip())
+    yield f"  Options: `{options}`."
+    yield "  " + rest(Codec.register).replace("\n", "\n  ")
+
+
+def attributes_of(cls: type) -> str:
+    """The public attributes that the constructor of the class annotates."""
+    if cls.__name__ != "Checkpoint":
+        return ""
+    lines = inspect.getsource(cls).splitlines()
+    found = [line.strip().removeprefix("self.").split(" = ")[0] for line in lines if line.strip().startswith("self.")]
+    return ", ".join(f"`{text}`" for text in found if ":" in text and not text.startswith("_"))
+
+
+def is_error(thing: Any) -> bool:
+    return isinstance(thing, type) and issubclass(thing, Exception)
+
+
+def api() -> str:
+    import holdfast
+
+    names = ORDER + [name for name in holdfast.__all__ if name not in ORDER and not is_error(getattr(holdfast, name))]
+    parts = [
+        MADE_BY,
+        "# The interface\n",
+        "Every public name of `holdfast`. A run is made and found through `Holdfast`, and worked with through `Run`.\n",
+        "On an `AsyncHoldfast` or `AsyncRun` every call below is awaited (not the properties, `close` and `register`).",
+        "The exceptions are public names too: see [errors](errors.md).\n",
+    ]
+    for name in names:
+        parts += described(name, getattr(holdfast, name))
+    return "\n".join(parts).rstrip() + "\n"
+
+
+# --- the errors -------------------------------------------------------------------------------------------------------
+
+
+def errors() -> str:
+    from holdfast import errors
+
+    tree = inspect.cleandoc(errors.__doc__ or "")
+    drawing = inspect.cleandoc(tree[tree.index("    HoldfastError") :])
+    rows = [
+        f"| `{name}` | `{cls.__bases__[0].__name__}` | {paragraph(cls)} |"
+        for name, cls in vars(errors).items()
+        if isinstance(cls, type) and issubclass(cls, errors.HoldfastError) and cls is not errors.HoldfastError
+    ]
+    return "\n".join(
+        [
+            MADE_BY,
+            "# Errors\n",
+            "Everything that Holdfast raises is a `holdfast.errors.HoldfastError`. What your own functions raise",
+            "inside of `run.once` is passed on as it is. A message names the thing, the place and the remedy.\n",
+            "```",
+            drawing,
+            "```\n",
+            "| error | is a | what it says if it has nothing more precise to say |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+# --- all of it --------------------------------------------------------------------------------------------------------
+
+
+def made() -> dict[Path, str]:
+    """Every generated file with what should be in it."""
+    sys.path.insert(0, str(DOCS / "pictures"))
+    try:
+        import draw
+    finally:
+        sys.path.pop(0)
+    return {
+        DOCS / "reference" / "api.md": api(),
+        DOCS / "reference" / "errors.md": errors(),
+        DOCS / "pictures" / "run.svg": draw.run_with_fork_and_rollback(),
+    }
+
+
+def stale() -> dict[Path, str]:
+    """The files that are not as they should be."""
+    return {path: text for path, text in made().items() if not path.exists() or path.read_text("utf-8") != text}
+
+
+def main() -> int:
+    found = stale()
+    for path, text in found.items():
+        print(("stale: " if "--check" in sys.argv else "wrote ") + str(path.relative_to(DOCS.parent)))
+        if "--check" not in sys.argv:
+            path.write_text(text, "utf-8")
+    return 1 if found and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

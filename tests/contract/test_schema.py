@@ -1,0 +1,155 @@
+"""What stands on the disk: the schema is the sum of its migrations, and what is not ours or too new is refused."""
+
+import json
+import os
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import StoreDamaged, StoreError, StoreTooNew
+from holdfast.stores import open_store
+from holdfast.stores import sqlite as sqlite_store
+from holdfast.stores.base import READER, WRITER
+from holdfast.stores.files import FilesStore
+from holdfast.stores.sqlite import APPLICATION_ID, SqliteStore, migrations
+
+FOLDER = Path(sqlite_store.__file__).parent / "sql" / "sqlite"
+SCHEMA = FOLDER / "schema.sql"
+
+
+def normalised(sql: str) -> str:
+    return re.sub(r"\s+", " ", re.sub(r"--[^\n]*", "", sql)).strip().rstrip(";").strip()
+
+
+def statements(db: sqlite3.Connection) -> set[str]:
+    """What makes the schema of a database."""
+    found = db.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite_stat%'")
+    return {normalised(sql) for (sql,) in found}
+
+
+@pytest.fixture
+def path(memdir: Path) -> Path:
+    return memdir / "runs.db"
+
+
+# --- SQLite
+
+
+def test_the_migrations_are_numbered_without_gaps() -> None:
+    assert [number for number, _ in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+def test_the_schema_is_the_sum_of_the_migrations(path: Path) -> None:
+    SqliteStore(str(path)).close()
+    with closing(sqlite3.connect(path)) as migrated, closing(sqlite3.connect(":memory:")) as written:
+        written.executescript(SCHEMA.read_text(encoding="utf-8"))
+        assert statements(migrated) == statements(written)
+        assert migrated.execute("PRAGMA user_version").fetchone() == (len(migrations()),)
+        assert migrated.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+        assert dict(migrated.execute("SELECT name, value FROM meta")) == dict(
+            written.execute("SELECT name, value FROM meta")
+        )
+
+
+def test_opening_again_migrates_nothing(path: Path) -> None:
+    SqliteStore(str(path)).close()
+    with closing(sqlite3.connect(path)) as db:
+        before = db.execute("PRAGMA schema_version").fetchone()
+    SqliteStore(str(path)).close()
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("PRAGMA schema_version").fetchone() == before
+
+
+@pytest.mark.parametrize(("name", "known"), [("oldest_reader", READER), ("oldest_writer", WRITER)])
+def test_a_database_that_needs_a_newer_holdfast_is_refused(path: Path, name: str, known: int) -> None:
+    SqliteStore(str(path)).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("UPDATE meta SET value = ? WHERE name = ?", (known + 1, name))
+        db.commit()
+    with pytest.raises(StoreTooNew, match=rf"format {known + 1}.*upgrade Holdfast"):
+        SqliteStore(str(path))
+
+
+def test_a_database_of_a_later_schema_that_allows_us_is_opened(path: Path) -> None:
+    SqliteStore(str(path)).close()
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("ALTER TABLE run ADD COLUMN of_the_future TEXT")
+        db.execute("PRAGMA user_version = 99")
+        db.commit()
+    store = SqliteStore(str(path))
+    assert store.get("nothing") is None
+    store.close()
+
+
+def test_a_database_of_another_program_is_refused_and_left_as_it_is(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE theirs (name TEXT)")
+        db.execute("PRAGMA application_id = 12345")
+        db.commit()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="another program"):
+        SqliteStore(str(path))
+    assert path.read_bytes() == before
+    assert not os.path.exists(f"{path}-wal")
+
+
+def test_a_text_file_is_no_database(path: Path) -> None:
+    text = "this is a letter to somebody, and not a database\n" * 100
+    path.write_text(text)
+    with pytest.raises(StoreDamaged, match=r"runs\.db"):
+        SqliteStore(str(path))
+    assert path.read_text() == text
+
+
+def test_an_empty_file_becomes_a_database(path: Path) -> None:
+    path.touch()
+    store = SqliteStore(str(path))
+    assert store.get("nothing") is None
+    store.close()
+
+
+# --- files
+
+
+@pytest.fixture
+def folder(memdir: Path) -> Path:
+    return memdir / "runs"
+
+
+@pytest.mark.parametrize(("name", "known"), [("oldest_reader", READER), ("oldest_writer", WRITER)])
+def test_a_folder_that_needs_a_newer_holdfast_is_refused(folder: Path, name: str, known: int) -> None:
+    FilesStore(str(folder)).close()
+    about = folder / "holdfast.json"
+    about.write_text(json.dumps({**json.loads(about.read_text()), name: known + 1}))
+    with pytest.raises(StoreTooNew, match=rf"format {known + 1}.*upgrade Holdfast"):
+        FilesStore(str(folder))
+
+
+def test_a_folder_of_something_else_is_refused_and_left_as_it_is(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "letter.txt").write_text("dear")
+    with pytest.raises(StoreError, match="belongs to something else"):
+        FilesStore(str(folder))
+    assert [path.name for path in folder.iterdir()] == ["letter.txt"]
+
+
+def test_a_folder_whose_description_is_damaged_is_refused(folder: Path) -> None:
+    FilesStore(str(folder)).close()
+    (folder / "holdfast.json").write_text("{")
+    with pytest.raises(StoreDamaged, match=r"holdfast\.json"):
+        FilesStore(str(folder))
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "files"])
+def test_the_error_names_the_place(memdir: Path, scheme: str) -> None:
+    place = memdir / "place"
+    if scheme == "files":
+        place.write_text("a file\n" * 200)
+    else:
+        place.mkdir()
+    with pytest.raises(StoreError) as caught:
+        open_store(f"{scheme}:///{place}")
+    assert str(place) in caught.value.place

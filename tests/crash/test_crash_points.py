@@ -1,0 +1,96 @@
+"""Every point at which a process can die, one after the other; and every point at which the next one can.
+
+Points between which nothing changed leave the same behind, so of those only the last is tried, at which the most was
+acknowledged. The others are counted with it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.crash import Fuse
+from holdfast.testing.scenario import PARTS, SITES, whole
+from holdfast.testing.verdict import crash_at, crash_twice, without_crash
+
+CHUNKS = {"memory": 1, "sqlite": 2, "files": 4}
+EACH = [(kind, name, n) for kind, chunks in CHUNKS.items() for name in PARTS for n in range(chunks)]
+
+# In the files store the second crash comes within the first so many changes of the second process: by then it has
+# recovered and works again, and a crash later on is like one that was the first.
+SOON = {"memory": None, "sqlite": None, "files": 20}
+
+
+def covered(fuse: Fuse, chosen: list[int]) -> int:
+    """How many points the chosen ones stand for."""
+    distinct = fuse.distinct()
+    before = dict(zip(distinct, [-1, *distinct], strict=False))
+    return sum(at - before[at] for at in chosen)
+
+
+@pytest.mark.parametrize(("kind", "name", "chunk"), EACH)
+def test_a_crash_at_any_point_loses_nothing(
+    kind: str, name: str, chunk: int, memdir: Path, tally: Callable[..., None]
+) -> None:
+    site, part = SITES[kind](str(memdir / "site")), PARTS[name]
+    fuse, expected = without_crash(site, part)
+    chosen = fuse.distinct()[chunk :: CHUNKS[kind]]
+    violations = [found for at in chosen if (found := crash_at(site, part, at, expected))]
+    tally(f"crash points: {kind}", points=covered(fuse, chosen), tried=len(chosen), violations=len(violations))
+    site.wipe()
+    assert not violations, "\n".join(violations)
+    assert len(chosen) > 3
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in ("memory", "sqlite") for name in PARTS])
+def test_going_on_needs_no_recovery(kind: str, name: str, memdir: Path, tally: Callable[..., None]) -> None:
+    """The next process just claims the runs, without `recover`."""
+    site, part = SITES[kind](str(memdir / "site")), PARTS[name]
+    fuse, expected = without_crash(site, part)
+    chosen = fuse.distinct()
+    violations = [found for at in chosen if (found := crash_at(site, part, at, expected, recover=False))]
+    tally(
+        f"crash points without recover: {kind}",
+        points=covered(fuse, chosen),
+        tried=len(chosen),
+        violations=len(violations),
+    )
+    site.wipe()
+    assert not violations, "\n".join(violations)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("name", PARTS)
+def test_going_on_in_files_needs_no_recovery(name: str, memdir: Path, tally: Callable[..., None]) -> None:
+    test_going_on_needs_no_recovery("files", name, memdir, tally)
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(("kind", "name", "chunk"), EACH)
+def test_a_crash_while_recovering_from_a_crash_loses_nothing(
+    kind: str, name: str, chunk: int, memdir: Path, tally: Callable[..., None]
+) -> None:
+    site, part = SITES[kind](str(memdir / "site")), PARTS[name]
+    fuse, expected = without_crash(site, part)
+    pairs, violations = 0, []
+    for first in fuse.distinct()[chunk :: CHUNKS[kind]]:
+        tried, found = crash_twice(site, part, first, expected, soon=SOON[kind])
+        pairs += tried
+        violations += found
+    tally(f"pairs of crash points: {kind}", tried=pairs, violations=len(violations))
+    site.wipe()
+    assert not violations, "\n".join(violations[:20])
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("kind", SITES)
+def test_a_crash_in_a_store_with_all_the_runs_loses_nothing(
+    kind: str, memdir: Path, tally: Callable[..., None]
+) -> None:
+    site = SITES[kind](str(memdir / "site"))
+    fuse, expected = without_crash(site, whole)
+    chosen = fuse.distinct()
+    violations = [found for at in chosen if (found := crash_at(site, whole, at, expected))]
+    tally(f"crash points, all in one store: {kind}", tried=len(chosen), violations=len(violations))
+    site.wipe()
+    assert not violations, "\n".join(violations[:20])

@@ -1,0 +1,38 @@
+"""The generated pages and pictures are as `python docs/generate.py` makes them, and no public name is missing."""
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import holdfast
+from holdfast import errors
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    stale = [str(path.relative_to(DOCS)) for path in generator().stale()]
+    assert stale == [], "run `python docs/generate.py`"
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    pages = (DOCS / "reference" / "api.md").read_text() + (DOCS / "reference" / "errors.md").read_text()
+    missing = [name for name in holdfast.__all__ if f"`{name}`" not in pages and f"`holdfast.{name}`" not in pages]
+    assert missing == []
+    public = [f"`{name}" for name in vars(holdfast.Run) if not name.startswith("_")]
+    assert [name for name in public if name not in pages] == []
+
+
+def test_every_error_is_drawn_in_the_tree() -> None:
+    tree = errors.__doc__ or ""
+    classes = [name for name, cls in vars(errors).items() if isinstance(cls, type) and issubclass(cls, Exception)]
+    assert [name for name in classes if name not in tree] == []

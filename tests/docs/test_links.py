@@ -1,0 +1,59 @@
+"""What the documents point to is there: files, headings and tests."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+TEST = re.compile(r"`((?:tests|src)/[\w/]+\.py)::(\w+)`")
+
+
+def anchors(document: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    broken = []
+    for link in LINK.findall(document.read_text()):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (document.parent / path).resolve() if path else document
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tests_that_are_named_exist(document: Path) -> None:
+    missing = [
+        f"{path}::{name}"
+        for path, name in TEST.findall(document.read_text())
+        if not (ROOT / path).is_file() or f"def {name}(" not in (ROOT / path).read_text()
+    ]
+    assert missing == []
+
+
+def test_every_document_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    pages = [str(path.relative_to(ROOT / "docs")) for path in ROOT.glob("docs/*/*.md")]
+    assert [page for page in pages if f"({page})" not in index] == []
+
+
+def test_all_eleven_guarantees_name_their_tests() -> None:
+    text = (ROOT / "docs" / "explanation" / "guarantees.md").read_text()
+    parts = re.split(r"^\*\*\d+\. ", text, flags=re.MULTILINE)[1:]
+    assert len(parts) == 11
+    assert all(TEST.search(part) for part in parts)
+
+
+def test_pictures_load_nothing_from_outside() -> None:
+    for picture in (ROOT / "docs").glob("**/*.svg"):
+        text = picture.read_text().replace("http://www.w3.org/2000/svg", "")
+        assert "http" not in text
+        assert "href" not in text

@@ -1,0 +1,104 @@
+"""How long a claim holds. Real time, short leases."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from holdfast import Holdfast, Status
+from holdfast.errors import Claimed, LeaseLost
+
+LEASE = 0.5
+
+
+def beats() -> int:
+    """How many heartbeats there are in this process."""
+    return sum(thread.name == "holdfast-heartbeat" for thread in threading.enumerate())
+
+
+def test_the_heartbeat_keeps_a_lease_beyond_its_time(opened: Callable[..., Holdfast]) -> None:
+    run, other = opened(lease=LEASE).run("run"), opened().run("run")
+    with run.claim():
+        until = time.monotonic() + 2.2 * LEASE
+        while time.monotonic() < until:
+            with pytest.raises(Claimed):
+                other.claim()
+            time.sleep(0.05)
+        run.save("still held")
+    assert other.checkpoint().state == "still held"
+
+
+def test_a_stopped_heartbeat_loses_the_lease(opened: Callable[..., Holdfast]) -> None:
+    sleeper = opened(lease=LEASE)
+    run, other = sleeper.run("run"), opened().run("run")
+    run.claim()
+    run.save("before it slept")
+    sleeper._engine.worker.stop()
+    time.sleep(LEASE + 0.1)
+    with other.claim():
+        with pytest.raises(LeaseLost):
+            run.save("too late")
+        other.save("taken over")
+    assert other.checkpoint().state == "taken over"
+
+
+def test_a_lease_that_nobody_claimed_may_still_write(opened: Callable[..., Holdfast]) -> None:
+    """A laptop that slept over its lease goes on where nobody else has."""
+    sleeper = opened(lease=0.1)
+    run = sleeper.run("run")
+    run.claim()
+    sleeper._engine.worker.stop()
+    time.sleep(0.2)
+    run.save("awake again")
+    assert run.checkpoint().state == "awake again"
+    run.release()
+    assert run.status is Status.READY
+
+
+def test_recover_takes_what_expired(opened: Callable[..., Holdfast]) -> None:
+    sleeper, keeper = opened(lease=0.1), opened()
+    sleeper.run("run").claim()
+    sleeper._engine.worker.stop()
+    time.sleep(0.2)
+    assert keeper.recover() == ("run",)
+    assert keeper.get("run").status is Status.READY
+
+
+def test_one_heartbeat_keeps_all_runs_of_a_worker(opened: Callable[..., Holdfast]) -> None:
+    worker, other = opened(lease=LEASE), opened()
+    before = beats()
+    runs = [worker.run(f"run-{n}") for n in range(5)]
+    for run in runs:
+        run.claim()
+    assert beats() == before + 1
+    time.sleep(1.5 * LEASE)
+    for run in runs:
+        with pytest.raises(Claimed):
+            other.get(run.id).claim()
+    worker.close()
+    assert beats() == before + 1  # that of the other one
+    for run in runs:
+        with other.get(run.id).claim():
+            pass
+
+
+def test_a_killed_process_frees_its_runs_at_once(opened: Callable[..., Holdfast], kill: Callable) -> None:
+    """Without waiting for the time limit."""
+    owner, other = opened(lease=3600), opened()
+    owner.run("run").claim()
+    with pytest.raises(Claimed):
+        other.get("run").claim()
+    kill(owner)
+    with other.get("run").claim():
+        pass
+
+
+def test_nobody_beats_before_the_first_claim(opened: Callable[..., Holdfast]) -> None:
+    before = beats()
+    hf = opened()
+    run = hf.run("run")
+    run.checkpoint()
+    run.mark("use", "tool")
+    hf.runs()
+    assert beats() == before
