@@ -105,7 +105,7 @@ MUTANTS: list[Mutant] = [
             '        raise Claimed(record.id, f"held by {record.worker}; try again'
         ),
         ('    if False:\n        raise Claimed(record.id, f"held by {record.worker}; try again'),
-        f'{PROCESSES}/test_claims.py -k "processes and sqlite"',
+        f'{PROCESSES}/test_claims.py -k "between_processes and sqlite"',
     ),
     Mutant(
         "sqlite-ignores-lock-of-the-dead",
@@ -140,7 +140,7 @@ MUTANTS: list[Mutant] = [
         "src/holdfast/engine/worker.py",
         "                self.store.beat(self.name, self.lease)\n",
         "                pass\n",
-        f'{PROCESSES}/test_forks.py -k "leaves_takes_nothing and sqlite"',
+        f'{PROCESSES}/test_zombies.py -k "heartbeat and sqlite"',
     ),
     Mutant(
         "answer-at-the-last-moment-unseen",

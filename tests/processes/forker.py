@@ -16,7 +16,7 @@ import holdfast
 from holdfast import Holdfast, Run
 from holdfast.errors import HoldfastError
 
-LEASE = 1.0
+LEASE = 3600  # nothing comes to an end by waiting
 STOP = threading.Event()
 
 

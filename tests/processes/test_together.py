@@ -30,7 +30,7 @@ def opened_crew(quick_url: str, crew: Crew) -> Crew:
 
 
 @pytest.mark.parametrize("holder", ["nobody", "one-of-them"])
-@pytest.mark.parametrize("marks", [500, pytest.param(3_000, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("marks", [500, pytest.param(1_000, marks=pytest.mark.torture)])
 def test_marks_of_two_processes_are_all_kept(
     quick_url: str, holder: str, marks: int, opened_crew: Crew, all_at_once: AllAtOnce, kind: str, counts: Say
 ) -> None:
