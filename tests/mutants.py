@@ -64,7 +64,9 @@ def run_tests(tree: Path, tests: str, limit: float) -> Outcome:
     source = tree / "src"
     environment = os.environ | {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}
     began = time.monotonic()
-    with tempfile.TemporaryFile() as output:
+    # Folders of its own: runs of pytest that share one get in each other's way when they tidy it.
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        environment["PYTEST_DEBUG_TEMPROOT"] = folder
         child = subprocess.Popen(
             [sys.executable, "-c", CHILD, str(source), *arguments],
             cwd=tree,

@@ -5,14 +5,12 @@ A class's docstring is its default message. A message names the thing, the place
     HoldfastError
     ├── UsageError                 the call itself is wrong
     │   ├── InvalidId              an id that cannot be kept
-    │   ├── NotClaimed             a write that needs the lease, without it
     │   └── UndoRefused            an undo that could not be found again later
     ├── RunError                   about one run (``.run``)
     │   ├── RunNotFound
     │   ├── RunExists
     │   ├── RunEnded               it is completed, failed or cancelled
     │   ├── RunBlocked             parked until a person acts
-    │   ├── RunMoved               it lives in another store now
     │   ├── DefinitionChanged      it was made for another workflow or definition
     │   ├── Claimed                somebody else holds it
     │   ├── LeaseLost              this holder's epoch is no longer the current one
@@ -27,6 +25,7 @@ A class's docstring is its default message. A message names the thing, the place
     │   ├── NotStorable
     │   ├── TooLarge
     │   └── TypeMissing            stored type not registered here, or of an unknown version
+    ├── NotDone                    raised by your step: it has not acted, so it may be tried again
     ├── KeyMissing                 the master key for a run is not in the keyring
     ├── StoreError                 about the store as a whole (``.place``)
     │   ├── StoreNotFound
@@ -57,10 +56,6 @@ class InvalidId(UsageError):
     """An id is 1 to 512 characters of text without lone surrogates."""
 
 
-class NotClaimed(UsageError):
-    """This needs the run's lease: claim it first with `with run.claim():`."""
-
-
 class UndoRefused(UsageError):
     """An undo must be a module-level function, so that another process can find it by name."""
 
@@ -88,10 +83,6 @@ class RunEnded(RunError):
 
 class RunBlocked(RunError):
     """the run is parked until a person acts; `run.unblock()` lets it go on."""
-
-
-class RunMoved(RunError):
-    """the run was moved to another store."""
 
 
 class DefinitionChanged(RunError):
@@ -156,6 +147,10 @@ class TooLarge(ValueRefused):
 
 class TypeMissing(ValueRefused):
     """The stored type is not known here."""
+
+
+class NotDone(HoldfastError):
+    """The step has not acted: raise this in an at-most-once step to let it be tried again."""
 
 
 class KeyMissing(HoldfastError):

@@ -66,11 +66,11 @@ def verify(run: str, entries: Iterable[Entry]) -> None:
 # --- erasure
 
 _KEPT_WHEN_ERASED: dict[str, tuple[str, ...]] = {
-    Kind.CREATED: (),
+    Kind.CREATED: ("definition",),
     Kind.SAVED: (),
     Kind.INTENDED: ("key", "tool", "reversible"),
     Kind.DONE: ("key", "tool", "intent"),
-    Kind.RAISED: ("key", "intent"),
+    Kind.RAISED: ("key", "intent", "uncertain"),
     Kind.MARKED: ("key", "tool", "reversible"),
     Kind.RESOLVED: ("key", "intent", "done"),
     Kind.ASKED: ("output_key",),
@@ -177,7 +177,7 @@ class Asked(Struct, frozen=True):
 
 
 class Mark(Struct, frozen=True):
-    """An effect in the ledger: ``data`` is the payload that declared it, ``settled`` the entry that says how it went."""
+    """An effect in the ledger: ``data`` is what declared it, ``settled`` the entry that says how it went."""
 
     seq: int
     settled: int
@@ -240,15 +240,10 @@ class Fold:
         self._record_effect(seq, kind, at, data)
 
     def _rewind(self, to: int) -> None:
-        undone = self.rolling.results if self.rolling else {}
-        planned = self.rolling.plan if self.rolling else []
-        for effect in planned:
-            mark = self.ledger[effect]
-            if effect in undone:
-                ok, error = undone[effect]
-                self.ledger[effect] = _settle(mark, "undone" if ok else "undo_failed", error)
-            elif mark.status == "done":
-                self.ledger[effect] = _settle(mark, "left", None)
+        self._settle_undone()
+        for effect in self.rolling.plan if self.rolling else ():
+            if self.ledger[effect].status == "done":
+                self.ledger[effect] = _settle(self.ledger[effect], "left", None)
         self.generation += 1
         self.log = [line for line in self.log if line[0] <= to]
         self._reset()
@@ -256,9 +251,15 @@ class Fold:
             self._enter(*line)
         self.intents = {key: seq for key, seq in self.intents.items() if self.ledger[seq].status == "uncertain"}
 
+    def _settle_undone(self) -> None:
+        """Note in the ledger what a rollback has undone so far."""
+        for effect, (ok, error) in self.rolling.results.items() if self.rolling else ():
+            self.ledger[effect] = _settle(self.ledger[effect], "undone" if ok else "undo_failed", error)
+
     def _enter(self, seq: int, kind: str, at: int, data: Data) -> None:
         match kind:
             case Kind.FORKED:
+                self._settle_undone()
                 self.intents.clear()  # what was begun in the parent is the parent's to finish
                 self.rolling = None
                 self.ended = None
@@ -267,13 +268,15 @@ class Fold:
             case Kind.DONE | Kind.MARKED | Kind.RESOLVED:
                 self._complete(seq, kind, data)
             case Kind.RAISED:
-                self.intents.pop(data["key"], None)
+                if "uncertain" not in data:
+                    self.intents.pop(data["key"], None)
             case Kind.ASKED:
                 prompt, fields = data.get("prompt", "(erased)"), data.get("fields", [])
                 self.questions[seq] = Asked(seq, at, self.generation, prompt, fields, data["output_key"])
             case Kind.ANSWERED:
                 question = self.questions.pop(data["question"])
-                self.answers[question.output_key] = data.get("value")
+                if "erased" not in data:
+                    self.answers[question.output_key] = data["value"]
             case Kind.ROLLBACK_BEGUN:
                 self.rolling = Rolling(seq, data["to"], data["plan"], {})
             case Kind.UNDONE:
@@ -296,13 +299,17 @@ class Fold:
         if kind == Kind.FORKED:
             self.ledger = {n: mark for n, mark in self.ledger.items() if mark.status != "uncertain"}
         elif kind == Kind.INTENDED:
+            for mark in self.ledger.values():
+                if mark.status == "uncertain" and mark.key == data["key"]:
+                    self.ledger[mark.seq] = _settle(mark, "repeated", mark.error)
+                    break
             self.ledger[seq] = Mark(seq, seq, at, data, "uncertain")
         elif kind == Kind.MARKED:
             self.ledger[seq] = Mark(seq, seq, at, data, "done")
         elif kind in (Kind.DONE, Kind.RAISED, Kind.RESOLVED) and (opened := data.get("intent")) is not None:
             mark = self.ledger[opened]
             happened = kind == Kind.DONE or bool(data.get("done"))
-            status = "done" if happened else "raised"
+            status = "done" if happened else "uncertain" if "uncertain" in data else "raised"
             declared = {**mark.data, "erased": True} if "erased" in data else mark.data
             self.ledger[opened] = Mark(mark.seq, seq, at, declared, status, data.get("error"), data.get("result"))
 

@@ -16,7 +16,7 @@ from holdfast.model import Status
 
 T = TypeVar("T")
 
-EffectStatus = Literal["done", "uncertain", "raised", "undone", "undo_failed", "left"]
+EffectStatus = Literal["done", "uncertain", "raised", "repeated", "undone", "undo_failed", "left"]
 
 
 def moment(at: int) -> datetime:
@@ -27,9 +27,9 @@ def moment(at: int) -> datetime:
 class Effect(Struct, frozen=True, kw_only=True):
     """Something that was done to the outside world.
 
-    ``status`` is ``done``; ``uncertain`` (it was begun, and its process died before saying how it went); ``raised``
-    (it was begun and raised an error); or, after a rollback, ``undone``, ``undo_failed`` or ``left`` (nothing could
-    undo it, so it is still there).
+    ``status`` is ``done``; ``uncertain`` (it was begun, and its process died before saying how it went); ``repeated``
+    (it was uncertain, and the step was run again since); ``raised`` (it was begun and raised an error); or, after a
+    rollback, ``undone``, ``undo_failed`` or ``left`` (nothing could undo it, so it is still there).
     """
 
     seq: int

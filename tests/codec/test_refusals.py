@@ -147,8 +147,7 @@ def test_nothing_comes_back_as_something_else(value: Any) -> None:
 
 def test_the_remedy_is_named() -> None:
     assert refusal(Counter()) == (
-        "state: Counter cannot be stored; convert it, or register it with "
-        "codec.register(Counter, encode=..., decode=...)"
+        "state: Counter cannot be stored; convert it, or register it with hf.register(Counter, encode=..., decode=...)"
     )
 
 

@@ -112,7 +112,7 @@ def test_the_message_of_an_unknown_type() -> None:
     with pytest.raises(TypeMissing) as caught:
         Codec().decode(tree, path="state")
     assert str(caught.value) == (
-        f"state.a[0]: stored as {__name__}:Leaf, which is not known here; register it with codec.register(Leaf)"
+        f"state.a[0]: stored as {__name__}:Leaf, which is not known here; register it with hf.register(Leaf)"
     )
 
 
@@ -191,7 +191,7 @@ def test_fields_that_no_longer_fit(kind: str) -> None:
         with pytest.raises(TypeMissing) as caught:
             codec.decode(tree)
         assert str(caught.value).startswith(message)
-        assert "codec.register(Order, version=2, upgrades={1: ...})" in str(caught.value)
+        assert "hf.register(Order, version=2, upgrades={1: ...})" in str(caught.value)
     grown = cls(a=..., b=..., c=7)
     codec = Codec()
     codec.register(grown)

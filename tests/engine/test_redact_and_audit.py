@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Holdfast, Run, Status
-from holdfast.errors import NoCheckpoint, Redacted, RunDamaged, UsageError
+from holdfast.errors import DefinitionChanged, NoCheckpoint, Redacted, RunDamaged, UsageError
 from holdfast.model import Entry, RunRecord
 
-SECRET = "marie.curie@example.org"
+SECRET = "reader@example.org"
 
 undone: list[Any] = []
 
@@ -46,7 +46,7 @@ def test_the_erased_text_is_nowhere_in_the_store(
         run.save({"mail": SECRET, "n": 2})
         run.save({"n": 3})
         run.mark("again", "tool", SECRET)
-    with pytest.raises(ValueError, match="curie"):
+    with pytest.raises(ValueError, match="reader"):
         run.once("failing", lambda: int(SECRET), target="t")
     assert SECRET.encode() in raw_bytes()
 
@@ -154,7 +154,25 @@ def test_an_ended_run_stays_ended(hf: Holdfast) -> None:
     run.complete(SECRET)
     run.redact(*seqs(run, "completed"))
     assert run.status is Status.COMPLETED
-    assert run.checkpoint().result is None
+    with pytest.raises(Redacted, match="result was erased"):
+        _ = run.checkpoint().result
+
+
+def test_an_erased_answer_is_left_out_and_its_question_stays_answered(hf: Holdfast) -> None:
+    run = hf.run("run")
+    run.pause("Which?")
+    run.answer(SECRET)
+    with run.claim():
+        run.redact(*seqs(run, "answered"))
+    assert run.checkpoint().answers == {}
+    assert run.questions() == ()
+
+
+def test_a_definition_outlives_the_erasure_of_the_first_entry(hf: Holdfast) -> None:
+    hf.run("run", definition=["a", "b"]).redact(0)
+    assert hf.run("run", definition=["a", "b"]).status is Status.READY
+    with pytest.raises(DefinitionChanged):
+        hf.run("run", definition=["a", "c"])
 
 
 def test_a_question_and_its_answer(hf: Holdfast) -> None:

@@ -97,12 +97,14 @@ def main() -> None:
         with lock:
             child = os.fork()
             if not child:
+                signal.alarm(120)
                 time.sleep(600)
             say("held", child)
             time.sleep(600)
     threads = busy(hf) if what == "use-while-busy" else []
     child = os.fork()
     if not child:
+        signal.alarm(120)  # whatever happens to the test, it does not stay for ever
         {"use": use, "use-while-busy": use, "leave": leave, "live-on": live_on, "take-over": take_over}[what](
             hf, run, url
         )

@@ -57,7 +57,7 @@ class Entry:
             if step is None:
                 raise Refused(
                     f"{self.name} is stored in version {version}, and there is no upgrade from version {older}; "
-                    f"register it with codec.register({self.shape.cls.__name__}, version={self.version}, "
+                    f"register it with hf.register({self.shape.cls.__name__}, version={self.version}, "
                     f"upgrades={{{older}: ...}})"
                 )
             try:
@@ -125,7 +125,7 @@ class Registry:
         if cls := reachable(as_type, *known).get(name):
             return self._entry_of(cls)
         short = str(name).rpartition(":")[2].rpartition(".")[2]
-        raise Refused(f"stored as {name}, which is not known here; register it with codec.register({short})")
+        raise Refused(f"stored as {name}, which is not known here; register it with hf.register({short})")
 
     def _scope(self, as_type: Any) -> dict[str, type]:
         try:

@@ -101,7 +101,7 @@ class Shape:
     def _misfit(self, problem: str) -> Refused:
         return Refused(
             f"{name_of(self.cls)} {problem}; give the class a version and an upgrade function: "
-            f"codec.register({self.cls.__name__}, version=2, upgrades={{1: ...}})"
+            f"hf.register({self.cls.__name__}, version=2, upgrades={{1: ...}})"
         )
 
     def _fields(self, value: Any) -> dict[str, Any]:
@@ -289,5 +289,5 @@ class EnumShape:
         except (KeyError, ValueError):
             raise Refused(
                 f"{name_of(self.cls)} has no member {member!r} any more; give the class a version and an upgrade "
-                f"function: codec.register({self.cls.__name__}, version=2, upgrades={{1: ...}})"
+                f"function: hf.register({self.cls.__name__}, version=2, upgrades={{1: ...}})"
             ) from None

@@ -388,5 +388,5 @@ def _not_storable(kind: type) -> str:
         return f"{kind.__qualname__} cannot be stored"
     return (
         f"{kind.__qualname__} cannot be stored; convert it, or register it with "
-        f"codec.register({kind.__name__}, encode=..., decode=...)"
+        f"hf.register({kind.__name__}, encode=..., decode=...)"
     )

@@ -94,7 +94,11 @@ def restore(hf: Holdfast, path: str) -> Op[tuple[str, ...]]:
 
 
 def _restore(store: Store, path: str) -> tuple[str, ...]:
-    runs = [archived for archived in _read(path) if not _is_here(store, archived.record)]
+    archive = _read(path)
+    known = {archived.record.uid for archived in archive}
+    # A fork whose origin is not in the backup was deleted, with its origin, while the backup was made.
+    whole = [archived for archived in archive if all(link.uid in known for link in archived.record.lineage)]
+    runs = [archived for archived in whole if not _is_here(store, archived.record)]
     for archived in runs:
         record = archived.record
         if store.journal(record.uid) is not None or (not record.hidden and store.get(record.id) is not None):

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from holdfast.codec import Tree
 from holdfast.engine.journals import Journals, Saved
 from holdfast.engine.pauses import question
 from holdfast.engine.steps import effect
+from holdfast.errors import Redacted
 from holdfast.journal import Fold
 from holdfast.model import RunRecord
 from holdfast.views import Effect, Question, moment
@@ -39,10 +41,11 @@ class Checkpoint:
         self._record = record
         self._journals = journals
         self._steps = steps
+        self._tree = tree
+        self._state_type = state_type
         self.run: str = record.id
         self.seq: int = seq
         self.workflow: str | None = record.workflow
-        self.state: Any = self._value(tree.get("state"), "state", state_type)
         self.state_seq: int | None = saved.seq if saved is not None else None
         self.saved_at: datetime | None = moment(saved.at) if saved is not None else None
         self.step: int | None = self._value(tree.get("step"), "step")
@@ -56,6 +59,16 @@ class Checkpoint:
 
     def _value(self, tree: Tree, what: str, as_type: Any = None) -> Any:
         return self._journals.value(self.run, tree, what, as_type)
+
+    @cached_property
+    def state(self) -> Any:
+        """The state that was saved last; None if none was. Raises `TypeMissing` for a class that is not known here."""
+        return self._value(self._tree.get("state"), "state", self._state_type)
+
+    @property
+    def raw_state(self) -> Any:
+        """The state in a readable JSON form that needs none of the user's classes."""
+        return self._journals.codec.raw(self._tree.get("state"))
 
     @property
     def generation(self) -> int:
@@ -94,4 +107,6 @@ class Checkpoint:
     def result(self) -> Any:
         """What the run was completed with, if it was by then."""
         ended = self._steps.load().ended
+        if ended is not None and "erased" in ended[1]:
+            raise Redacted(self.run, "its result was erased on request")
         return self._value(ended[1].get("result"), "result") if ended is not None else None

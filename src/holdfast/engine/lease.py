@@ -89,11 +89,16 @@ class Lease:
         append = Append(record.uid, record.id, record.epoch, record.worker, tuple(entries), change, took, redact)
         return self._committer.submit(append)
 
-    def save(self, tree: dict[str, Tree]) -> Ticket:
-        """Submit a state: what changed since the last one, or the whole if reading would cost too much otherwise."""
+    def save(self, tree: dict[str, Tree], *, keep: bool = False) -> Ticket:
+        """Submit a state: what changed since the last one, or the whole if reading would cost too much otherwise.
+
+        With ``keep``, what is not in the tree stays as it was.
+        """
         with self._lock:
             self._check()
             last = self._saved or self._load()
+            if keep and last is not None:
+                tree = {**last.tree, **tree}
             tree["step"] = int(last.tree["step"]) + 1 if last is not None else 0  # type: ignore[arg-type]
             delta = diff(last.tree, tree) if last is not None else None
             delta_bytes = len(pack(delta, compress_over=None)) if last is not None else 0

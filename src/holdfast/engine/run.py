@@ -214,15 +214,26 @@ class Run(Operable):
     ) -> Op[int]:
         """Checkpoint the state, and what comes next; returns its sequence number.
 
-        Only what changed since the save before is stored. The state may be changed or thrown away afterwards.
+        Only what changed since the save before is stored. The state may be changed or thrown away afterwards. A
+        checkpoint is what was given to its save: leave out ``next`` or ``queue``, and it has none. To change the
+        state alone, use `edit`.
         """
         tree: Data = {"state": self._codec.encode(state, "state")}
         for name, value in (("node", node), ("next", next), ("queue", queue), ("variables", variables)):
             if value is not None:
                 tree[name] = self._codec.encode(value, name)
+        return (yield from self._save(tree, keep=False))
+
+    @Operation
+    def edit(self, state: Any) -> Op[int]:
+        """Save another state in place of the current one; node, next, queue and variables stay as they are."""
+        return (yield from self._save({"state": self._codec.encode(state, "state")}, keep=True))
+
+    def _save(self, tree: Data, *, keep: bool) -> Op[int]:
         lease, owned = yield from self._enter()
         try:
-            return (yield from self._settle(lease, lease.save(tree)))
+            ticket = yield Read(lambda: lease.save(tree, keep=keep))
+            return (yield from self._settle(lease, ticket))
         finally:
             yield from self._leave(lease, owned)
 
@@ -274,7 +285,7 @@ class Run(Operable):
         data: Data = {"from": record.id, "origin": origin, "at": point}
         payload = self._journals.seal(uid, key is not None, f"{point + 1}/{Kind.FORKED}", data, "fork")
         entry = next_entry(shared.hash, point + 1, Kind.FORKED, now, state, payload)
-        waiting = point == record.seq and record.status is Status.WAITING
+        waiting = shared.kind == Kind.ASKED or (point == record.seq and record.status is Status.WAITING)
         child = RunRecord(
             uid=uid,
             id=fork_id,
@@ -323,6 +334,11 @@ class Run(Operable):
         """The run has failed; its lease is given up. It can still be forked, or rolled back and go on."""
         told = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         yield from self._end(Status.FAILED, {"error": told})
+
+    @Operation
+    def cancel(self, why: str | None = None) -> Op[None]:
+        """The run is given up; its lease is given up too. It can still be forked, or rolled back and go on."""
+        yield from self._end(Status.CANCELLED, {"error": why})
 
     def _end(self, status: Status, data: Data) -> Op[None]:
         if self._lease is None and (yield Read(self._record)).status is status:

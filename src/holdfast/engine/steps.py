@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.drive import Call, Op, Read
 from holdfast.engine.undo import name_of
-from holdfast.errors import NonDeterminism, NotClaimed, Redacted, Uncertain, UsageError
+from holdfast.errors import NonDeterminism, NotDone, Redacted, Uncertain, UsageError
 from holdfast.journal import Data, Mark, Step
 from holdfast.model import Kind
 from holdfast.views import Effect, moment
@@ -42,11 +42,14 @@ def once(
     ``target`` names what it touches. ``undo`` is a module-level function which a rollback calls with the result,
     then the arguments of the step. ``reversible`` says whether the effect can be taken back (by default: whether
     there is an undo). Raises `NonDeterminism` if the key was used before with another function or other arguments
-    (``check_args=False`` allows that), `Uncertain` if an ``at_most_once`` step died in the act.
+    (``check_args=False`` allows that), `Uncertain` if an ``at_most_once`` step died in the act or raised anything but
+    `NotDone`.
     """
     call = _describe(run, key, function, args, kwargs, check_args)
     if undo is not None:
         call |= {"undo": name_of(undo)}
+    if run._lease is None and (done := (yield from run._seen()).steps.get(key)) is not None:
+        return _stored(run, key, done, call, check_args, result_type)
     lease, owned = yield from run._enter()
     try:
         done = lease.fold.steps.get(key)
@@ -57,14 +60,14 @@ def once(
         if at_most_once and key in lease.fold.intents:
             raise Uncertain(
                 run.id,
-                f"step {key!r} ({call['tool']}) was begun and its process died before it said how it went; "
+                f"step {key!r} ({call['tool']}) was begun, and it is not known whether it was done; "
                 f"say what happened with run.resolve({key!r}, done=True, result=...) or done=False",
             )
         run._active.add(key)
         try:
             if undo is not None or target is not None or reversible is not None or at_most_once:
                 facts = {"target": target, "reversible": undo is not None if reversible is None else reversible}
-                return (yield from _act(run, lease, {**call, **facts}, function, args, kwargs))
+                return (yield from _act(run, lease, {**call, **facts}, at_most_once, function, args, kwargs))
             result = yield Call(function, args, kwargs)
             outcome = {name: call[name] for name in ("key", "tool", "digest")}
             outcome["result"] = run._codec.encode(result, f"result of {key}")
@@ -77,15 +80,23 @@ def once(
 
 
 def _act(
-    run: Run, lease: Lease, intent: Data, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    run: Run,
+    lease: Lease,
+    intent: Data,
+    at_most_once: bool,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> Op[Any]:
-    """Intent, act, result."""
+    """Intent, act, result. An at-most-once step that raises may have acted, unless what it raises is `NotDone`."""
     key = intent["key"]
     written = yield from run._write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")
     try:
         result = yield Call(function, args, kwargs)
     except Exception as error:
         failure = {"key": key, "intent": written, "error": _describe_error(error)}
+        if at_most_once and not isinstance(error, NotDone):
+            failure["uncertain"] = True
         yield from run._write(lease, [(Kind.RAISED, failure)])
         raise
     outcome = {"key": key, "intent": written, "result": run._codec.encode(result, f"result of {key}")}
@@ -193,10 +204,3 @@ def effect(mark: Mark) -> Effect:
         undo=data.get("undo"),
         error=mark.error,
     )
-
-
-def require_lease(run: Run) -> Lease:
-    """The lease of this handle; raises `NotClaimed` without one."""
-    if run._lease is None:
-        raise NotClaimed(f"run {run.id!r} is not held by this handle; use `with run.claim():`")
-    return run._lease

@@ -292,7 +292,7 @@ class FilesStore:
         try:
             with open(self._in("workers", worker + ".json"), "rb") as file:
                 until = msgspec.json.decode(file.read(), type=dict[str, int])["until"]
-        except (FileNotFoundError, msgspec.MsgspecError, KeyError):
+        except (FileNotFoundError, KeyError, ValueError):
             return False
         return until > self.clock.now() and self._locks.is_held(worker)
 

@@ -87,7 +87,7 @@ class Root:
             text = file.read()
         try:
             about = msgspec.json.decode(text, type=_About)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise StoreDamaged(
                 self.place, f"{self.within('holdfast.json')} is damaged ({error}); restore it from a backup"
             ) from None

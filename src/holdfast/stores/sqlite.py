@@ -82,6 +82,18 @@ def migrations() -> list[tuple[int, str]]:
 
 
 Q = _load_queries()
+# The statements are right, so a table or column that is not there, or of another type, was there before.
+_DAMAGED = frozenset(
+    {
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_ERROR,
+        sqlite3.SQLITE_FORMAT,
+        sqlite3.SQLITE_MISMATCH,
+        sqlite3.SQLITE_SCHEMA,
+    }
+)
+MAX_TIME = 253_402_300_800_000_000  # the year 10,000
 KNOWN_STATUSES = frozenset(Status)
 
 
@@ -152,6 +164,8 @@ class SqliteStore:
         version = self._schema_version()
         if version:
             needed = dict(db.execute("SELECT name, value FROM meta"))
+            if not all(type(needed.get(name)) is int for name in ("oldest_reader", "oldest_writer")):
+                raise StoreDamaged(self.place, "it does not say which format it has; restore it from a backup")
             if needed["oldest_reader"] > READER or needed["oldest_writer"] > WRITER:
                 raise StoreTooNew(
                     self.place,
@@ -240,10 +254,14 @@ class SqliteStore:
             self._raise(error)
         except (PermissionError, NotADirectoryError) as error:
             raise StoreReadOnly(self.place, f"{error.strerror}: {error.filename}; check the permissions") from error
+        except UnicodeDecodeError as error:  # of a message that quotes the damaged place
+            raise StoreDamaged(self.place, f"{error}; restore it from a backup with `restore`") from error
 
     def _raise(self, error: sqlite3.Error) -> NoReturn:
+        if isinstance(error, sqlite3.IntegrityError):
+            raise error
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-        if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        if code in _DAMAGED or (not code and type(error) is sqlite3.OperationalError):  # text that is not UTF-8
             raise StoreDamaged(self.place, f"{error}; restore it from a backup with `restore`") from error
         if code == sqlite3.SQLITE_FULL:
             raise StoreFull(self.place) from error
@@ -303,20 +321,34 @@ class SqliteStore:
         self, uid: str, lo: int, hi: int, *, saved: bool | None = None, payloads: bool = True, limit: int | None = None
     ) -> list[Entry]:
         with self._reading() as db:
-            run = db.execute("SELECT n, root FROM run WHERE uid = ?", (uid,)).fetchone()
+            run = db.execute("SELECT n, root, id, base FROM run WHERE uid = ?", (uid,)).fetchone()
             if run is None:
                 return []
             only = "" if saved is None else "AND e.kind = 'saved'" if saved else "AND e.kind <> 'saved'"
             values = (run[0], lo, hi, -1 if limit is None else limit)
             query = Q["read"] if payloads else Q["read_headers"]
             rows = db.execute(f"{query} {only} ORDER BY e.seq LIMIT ?", values).fetchall()
+            if saved is not None and limit is None:
+                self._check_gapless(db, run, lo, hi)
         root = run[1]
+        if not all(_is_entry(seq, kind, at, state, own) for seq, kind, at, state, _, own, _ in rows):
+            raise RunDamaged(str(run[2]), "an entry is not what was written; restore the run from a backup")
         return [Entry(seq, kind, at, state, prev or root, own, data) for seq, kind, at, state, prev, own, data in rows]
+
+    def _check_gapless(self, db: sqlite3.Connection, run: tuple[Any, ...], lo: int, hi: int) -> None:
+        """Where only some kinds of entries are read, nobody else would notice that one is missing."""
+        number, _, id, base = run
+        [newest] = db.execute("SELECT max(seq) FROM entry WHERE run = ?", (number,)).fetchone()
+        lo, hi = max(lo, base), min(hi, newest if newest is not None else -1)
+        counting = "SELECT count(*) FROM entry WHERE run = ? AND seq BETWEEN ? AND ?"
+        [found] = db.execute(counting, (number, lo, hi)).fetchone()
+        if found != max(hi - lo + 1, 0):
+            raise RunDamaged(str(id), f"entries between {lo} and {hi} are missing; restore the run from a backup")
 
     def inbox(self, uid: str) -> list[Item]:
         with self._reading() as db:
             rows = db.execute(Q["inbox"], (uid,)).fetchall()
-        return [Item(key, kind, at, payload, bool(wakes)) for key, kind, at, payload, wakes in rows]
+        return [_item(uid, *row) for row in rows]
 
     def taken(self, uid: str) -> list[str]:
         with self._reading() as db:
@@ -410,7 +442,7 @@ class SqliteStore:
             record = self._current(uid)
             if record is None or record.hidden:
                 return False
-            values = (self._number(uid), item.key, item.kind, item.at, item.payload, item.wakes, 0)
+            values = (self._number(uid), item.key, item.kind, item.at, _sealed(item), item.wakes, 0)
             if not self._db.execute(Q["post"], values).rowcount:
                 return False
             if item.wakes and woken(record) is not record:
@@ -475,7 +507,7 @@ class SqliteStore:
                 if None in ancestors:
                     raise RunNotFound(record.id, "the run that it was forked from is not in this store")
                 number = self._insert(record, entries, [n for n in ancestors if n is not None])
-                self._db.executemany(Q["post"], [(number, i.key, i.kind, i.at, i.payload, i.wakes, 0) for i in items])
+                self._db.executemany(Q["post"], [(number, i.key, i.kind, i.at, _sealed(i), i.wakes, 0) for i in items])
                 self._db.executemany(Q["post"], [(number, key, "taken", 0, None, 0, 1) for key in taken])
         except sqlite3.IntegrityError:
             raise RunExists(record.id) from None
@@ -559,6 +591,8 @@ def _record(row: tuple[Any, ...]) -> RunRecord:
     columns, checksum, (seq, hash, at, kind, state) = row[:18], row[18], row[19:]
     if _checksum(columns) != checksum:
         raise RunDamaged(str(row[1]), "its record was changed or damaged; restore the run from a backup")
+    if not _is_entry(seq, kind, at, state, hash):
+        raise RunDamaged(str(row[1]), "its newest entry is missing or damaged; restore the run from a backup")
     if columns[10] not in KNOWN_STATUSES:
         raise RunDamaged(str(row[1]), f"its status {columns[10]!r} is unknown here; a newer Holdfast wrote it")
     return RunRecord(
@@ -580,10 +614,34 @@ def _record(row: tuple[Any, ...]) -> RunRecord:
         wake_at=columns[15],
         reason=columns[16],
         hidden=bool(columns[17]),
-        seq=seq if seq is not None else columns[4] - 1,
-        hash=hash if hash is not None else columns[3],
-        updated_at=at or columns[2],
+        seq=seq,
+        hash=hash,
+        updated_at=at,
         state=seq if kind == "saved" else state,
+    )
+
+
+def _sealed(item: Item) -> bytes:
+    """The payload of an inbox item, after a checksum over the whole item."""
+    return _checksum((item.key, item.kind, item.at, int(item.wakes), item.payload)) + item.payload
+
+
+def _item(uid: str, key: Any, kind: Any, at: Any, sealed: Any, wakes: Any) -> Item:
+    payload = bytes(sealed[8:]) if type(sealed) is bytes else b""
+    if type(sealed) is not bytes or sealed[:8] != _checksum((key, kind, at, wakes, payload)):
+        raise RunDamaged(uid, f"the inbox item {key!r} was changed or damaged; restore the run from a backup")
+    return Item(key, kind, at, payload, bool(wakes))
+
+
+def _is_entry(seq: Any, kind: Any, at: Any, state: Any, hash: Any) -> bool:
+    """Whether the columns of an entry have the types that were written; a damaged one may have any."""
+    return (
+        type(seq) is int
+        and type(kind) is str
+        and type(at) is int
+        and 0 <= at < MAX_TIME
+        and (state is None or type(state) is int)
+        and type(hash) is bytes
     )
 
 

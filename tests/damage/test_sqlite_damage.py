@@ -1,0 +1,157 @@
+"""A SQLite file is changed: a typed error or a true prefix, and nothing else.
+
+The small databases here have small pages, so that trying every byte is a matter of minutes. By default some of the
+bytes are tried, other ones each time; a failure names them.
+"""
+
+import random
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Keyring
+from holdfast.errors import StoreDamaged
+from holdfast.stores import sqlite
+
+KEYS = Keyring({"k": b"k" * 32}, current="k")
+SAMPLE = 120
+CHUNKS = 16
+
+
+class Victim:
+    """A database, with or without a log of the last commits, to be damaged and put back."""
+
+    def __init__(self, folder: Path, keys: Keyring | None, fill: Any, go_on: Any = None) -> None:
+        self.path, self.url = folder / "runs.db", f"sqlite:///{folder / 'runs.db'}"
+        with holdfast.open(self.url, keys=keys) as hf:
+            self.truth = fill(hf)
+        if go_on is not None:
+            hf = holdfast.open(self.url, keys=keys)
+            self.truth = go_on(hf)
+        self.parts = {path.name: path.read_bytes() for path in (self.path, self.log) if path.exists()}
+        if go_on is not None:
+            hf.close()
+
+    @property
+    def log(self) -> Path:
+        return self.path.with_name(self.path.name + "-wal")
+
+    def damage(self, name: str, data: bytes) -> None:
+        for path in self.path.parent.glob("runs.db*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for part, whole in self.parts.items():
+            (self.path.parent / part).write_bytes(data if part == name else whole)
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "PAGE_SIZE", 512)
+
+
+def flip(victim: Victim, examine: Any, name: str, places: Iterable[tuple[int, int]], keys: Keyring | None) -> None:
+    whole = victim.parts[name]
+    for at, bit in places:
+        changed = bytearray(whole)
+        changed[at] ^= 1 << bit
+        victim.damage(name, bytes(changed))
+        examine.examine(f"{name} bit {bit} of byte {at} of {len(whole)}", victim.url, keys=keys, others=False)
+
+
+def some(size: int, seed: int, n: int = SAMPLE) -> list[tuple[int, int]]:
+    chosen = random.Random(seed)
+    return [(chosen.randrange(size), chosen.randrange(8)) for _ in range(n)]
+
+
+@pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("chunk", range(2))
+def test_a_flipped_bit_in_the_database(
+    encrypted: bool, chunk: int, memdir: Path, small_pages: None, filled: Any, examiner: Any, tally: Callable[..., None]
+) -> None:
+    keys, seed = KEYS if encrypted else None, random.randrange(1 << 30)
+    victim = Victim(memdir, keys, filled)
+    victim.truth.allows_gone = victim.truth.bare_history = True
+    examine = examiner(victim.truth)
+    flip(victim, examine, "runs.db", some(len(victim.parts["runs.db"]), seed), keys)
+    print(f"seed {seed}")
+    tally("damage: sqlite, some bytes flipped", tried=examine.tried, wrong=len(examine.wrong))
+    examine.verdict()
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_any_flipped_byte_in_the_database(
+    chunk: int, memdir: Path, small_pages: None, filled: Any, examiner: Any, tally: Callable[..., None]
+) -> None:
+    victim = Victim(memdir, None, filled)
+    victim.truth.allows_gone = victim.truth.bare_history = True
+    examine = examiner(victim.truth)
+    size = len(victim.parts["runs.db"])
+    flip(victim, examine, "runs.db", [(at, (at + at // 8) % 8) for at in range(chunk, size, CHUNKS)], None)
+    tally("damage: sqlite, every byte flipped", tried=examine.tried, wrong=len(examine.wrong))
+    examine.verdict()
+
+
+def test_a_database_that_was_cut_off(
+    memdir: Path, small_pages: None, filled: Any, examiner: Any, tally: Callable[..., None]
+) -> None:
+    victim = Victim(memdir, None, filled)
+    victim.truth.allows_gone = victim.truth.bare_history = True
+    examine = examiner(victim.truth)
+    whole = victim.parts["runs.db"]
+    for size in (1, 15, 16, 99, 100, *range(511, len(whole), 257)):
+        victim.damage("runs.db", whole[:size])
+        examine.examine(f"runs.db cut to {size} of {len(whole)} bytes", victim.url, others=False)
+    tally("damage: sqlite, cut off", tried=examine.tried, wrong=len(examine.wrong))
+    examine.verdict()
+
+
+def test_a_flipped_bit_in_the_log(
+    memdir: Path, small_pages: None, filled: Any, continued: Any, examiner: Any, tally: Callable[..., None]
+) -> None:
+    """SQLite forgets the commits from the damaged one on: a true prefix."""
+    victim, seed = Victim(memdir, None, filled, continued), random.randrange(1 << 30)
+    examine = examiner(victim.truth)
+    size = len(victim.parts["runs.db-wal"])
+    flip(victim, examine, "runs.db-wal", [*((at, at % 8) for at in range(32)), *some(size, seed, SAMPLE // 2)], None)
+    for cut in range(0, size, size // 40):
+        victim.damage("runs.db-wal", victim.parts["runs.db-wal"][:cut])
+        examine.examine(f"runs.db-wal cut to {cut} of {size} bytes", victim.url, others=False)
+    print(f"seed {seed}")
+    tally("damage: sqlite, log", tried=examine.tried, wrong=len(examine.wrong))
+    examine.verdict()
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_any_flipped_byte_in_the_log(
+    chunk: int, memdir: Path, small_pages: None, filled: Any, continued: Any, examiner: Any, tally: Callable[..., None]
+) -> None:
+    victim = Victim(memdir, None, filled, continued)
+    examine = examiner(victim.truth)
+    size = len(victim.parts["runs.db-wal"])
+    flip(victim, examine, "runs.db-wal", [(at, at % 8) for at in range(chunk, size, CHUNKS)], None)
+    tally("damage: sqlite, every byte of the log flipped", tried=examine.tried, wrong=len(examine.wrong))
+    examine.verdict()
+
+
+def test_a_damaged_header_says_what_to_do(memdir: Path, filled: Any) -> None:
+    victim = Victim(memdir, None, filled)
+    whole = victim.parts["runs.db"]
+    victim.damage("runs.db", b"\xff" * 100 + whole[100:])
+    with pytest.raises(StoreDamaged, match=r"runs\.db.*restore"):
+        holdfast.open(victim.url)
+
+
+def test_damage_to_one_run_leaves_the_others(memdir: Path, filled: Any, examiner: Any) -> None:
+    victim = Victim(memdir, None, filled)
+    whole = victim.parts["runs.db"]
+    place = whole.rindex(b"one two")
+    victim.damage("runs.db", whole[:place] + b"0ne" + whole[place + 3 :])
+    examine = examiner(victim.truth)
+    examine.examine("the text of a state", victim.url)
+    examine.verdict()
+    assert examine.errors.get("RunDamaged")

@@ -1,0 +1,148 @@
+"""Editing a state, ends other than completion, and what becomes of attempts that are made again."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from holdfast import Holdfast, NotDone, RunEnded, Status, TypeMissing, Uncertain
+
+
+def nothing(result: object, *args: object) -> None:
+    """Undo for steps whose undoing leaves no trace."""
+
+
+@dataclass
+class Plan:
+    steps: list[str]
+
+
+def test_an_edit_keeps_the_pending_work(hf: Holdfast) -> None:
+    run = hf.run("run")
+    run.save({"a": 1}, node="think", next="tool", queue=[("tool", 4)], variables={"env": "prod"})
+    seq = run.edit({"a": 2})
+    edited = run.checkpoint()
+    assert edited.seq == seq
+    assert edited.state == {"a": 2}
+    assert (edited.node, edited.next, edited.queue, edited.variables) == (
+        "think",
+        "tool",
+        [("tool", 4)],
+        {"env": "prod"},
+    )
+    assert edited.step == 1
+
+
+def test_a_save_says_everything_anew(hf: Holdfast) -> None:
+    run = hf.run("run")
+    run.save({"a": 1}, next="tool", queue=[1])
+    run.save({"a": 1})
+    assert (run.checkpoint().next, run.checkpoint().queue) == (None, None)
+
+
+def test_an_edit_before_any_save_is_a_save(hf: Holdfast) -> None:
+    run = hf.run("run")
+    run.edit([1])
+    assert (run.checkpoint().state, run.checkpoint().step) == ([1], 0)
+
+
+def test_a_cancelled_run_has_ended(hf: Holdfast) -> None:
+    run = hf.run("run")
+    with run.claim():
+        run.cancel("no longer wanted")
+    assert run.status is Status.CANCELLED
+    run.cancel()
+    with pytest.raises(RunEnded), run.claim():
+        pass
+    assert hf.runs(status="cancelled").items[0].id == "run"
+
+
+def test_a_stored_result_can_be_had_of_an_ended_run(hf: Holdfast) -> None:
+    run = hf.run("run")
+    run.once("k", max, 1, 2)
+    run.complete()
+    assert run.once("k", max, 1, 2) == 2
+    with pytest.raises(RunEnded):
+        run.once("other", max, 1, 2)
+
+
+def test_an_at_most_once_step_that_raised_may_have_acted(hf: Holdfast) -> None:
+    run = hf.run("run")
+    calls: list[int] = []
+
+    def pay() -> None:
+        calls.append(1)
+        raise TimeoutError("no reply")
+
+    with run.claim():
+        with pytest.raises(TimeoutError):
+            run.once("pay", pay, at_most_once=True)
+        with pytest.raises(Uncertain, match="resolve"):
+            run.once("pay", pay, at_most_once=True)
+        assert [(effect.status, effect.error) for effect in run.effects()] == [("uncertain", "TimeoutError: no reply")]
+        run.resolve("pay", done=True, result="receipt")
+        assert run.once("pay", pay, at_most_once=True) == "receipt"
+    assert len(calls) == 1
+
+
+def test_an_at_most_once_step_that_says_it_has_not_acted_is_tried_again(hf: Holdfast) -> None:
+    run = hf.run("run")
+    answers: list[object] = [NotDone(), "receipt"]
+
+    def pay() -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    with run.claim():
+        with pytest.raises(NotDone):
+            run.once("pay", pay, at_most_once=True)
+        assert run.once("pay", pay, at_most_once=True) == "receipt"
+
+
+def test_an_attempt_that_was_made_again_is_no_longer_uncertain(hf: Holdfast) -> None:
+    run = hf.run("run")
+    start = run.save({})
+    fails = [KeyboardInterrupt(), None]
+
+    def act() -> str:
+        error = fails.pop(0)
+        if error is not None:
+            raise error
+        return "done"
+
+    with pytest.raises(KeyboardInterrupt):
+        run.once("k", act, target="x", undo=nothing)
+    assert [effect.status for effect in run.effects()] == ["uncertain"]
+    run.once("k", act, target="x", undo=nothing)
+    assert [effect.status for effect in run.effects()] == ["repeated", "done"]
+    report = run.rollback(to=start)
+    assert [effect.key for effect in report.undone] == ["k"]
+    assert report.uncertain == ()
+
+
+def test_a_fork_at_a_question_waits_for_it(hf: Holdfast) -> None:
+    run = hf.run("run")
+    question = run.pause("Go on?")
+    run.answer("yes")
+    with run.claim():
+        run.save({})
+    fork = run.fork(at=question.seq)
+    assert fork.status is Status.WAITING
+    [asked] = fork.questions()
+    assert asked.id != question.id
+    fork.answer("no")
+    assert fork.status is Status.READY
+
+
+def test_what_can_be_read_is_read_when_the_class_of_the_state_is_not_known(opened: object) -> None:
+    first: Holdfast = opened()  # type: ignore[operator]
+    first.run("run").save(Plan(["a"]), next="tool")
+    first.close()
+    second: Holdfast = opened()  # type: ignore[operator]
+    checkpoint = second.get("run").checkpoint()
+    assert checkpoint.next == "tool"
+    with pytest.raises(TypeMissing, match=r"hf\.register"):
+        _ = checkpoint.state
+    assert checkpoint.raw_state == {"$type": f"{__name__}:Plan", "steps": ["a"]}
+    assert second.get("run").checkpoint(type=Plan).state == Plan(["a"])
