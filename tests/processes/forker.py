@@ -66,6 +66,7 @@ def take_over(hf: Holdfast, run: Run, url: str) -> None:
 
 
 def live_on(hf: Holdfast, run: Run, url: str) -> None:
+    say("born", os.getpid())
     time.sleep(600)
 
 
@@ -98,6 +99,7 @@ def main() -> None:
             child = os.fork()
             if not child:
                 signal.alarm(120)
+                say("born", os.getpid())
                 time.sleep(600)
             say("held", child)
             time.sleep(600)

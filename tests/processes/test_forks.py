@@ -71,7 +71,7 @@ def test_a_child_that_leaves_takes_nothing_with_it(url: str, children: Children)
 
 def test_a_child_that_outlives_its_parent_does_not_keep_the_run(url: str, children: Children) -> None:
     parent = children("forker.py", "live-on", url)
-    _, pid = heard(parent)
+    pid = dict([heard(parent), heard(parent)])["born"]  # and "held", from its parent
     with ending(int(pid)), holdfast.open(url) as hf:
         run = hf.get("thread")
         with pytest.raises(Claimed):
@@ -84,7 +84,7 @@ def test_a_child_that_outlives_its_parent_does_not_keep_the_run(url: str, childr
 
 def test_a_child_born_in_a_write_does_not_keep_the_store(url: str, children: Children, crew: Any) -> None:
     parent = children("forker.py", "in-a-write", url)
-    _, pid = heard(parent)
+    pid = dict([heard(parent), heard(parent)])["born"]  # and "held", from its parent
     with ending(int(pid)):
         parent.kill()
         [member] = crew(1)

@@ -339,10 +339,10 @@ class SqliteStore:
         """Where only some kinds of entries are read, nobody else would notice that one is missing."""
         number, _, id, base = run
         [newest] = db.execute("SELECT max(seq) FROM entry WHERE run = ?", (number,)).fetchone()
-        lo, hi = max(lo, base), min(hi, newest if newest is not None else -1)
+        lo, hi = max(lo, base), min(hi, newest if type(newest) is int else -1)
         counting = "SELECT count(*) FROM entry WHERE run = ? AND seq BETWEEN ? AND ?"
         [found] = db.execute(counting, (number, lo, hi)).fetchone()
-        if found != max(hi - lo + 1, 0):
+        if type(newest) is not int or found != max(hi - lo + 1, 0):
             raise RunDamaged(str(id), f"entries between {lo} and {hi} are missing; restore the run from a backup")
 
     def inbox(self, uid: str) -> list[Item]:
