@@ -2,15 +2,27 @@
 
 A value passes through up to four stages on its way to the store. `Codec.encode` turns it into a *tree* of JSON-shaped
 builtin containers, in which what JSON cannot say is tagged. `diff` compares two trees, so that a growing state costs
-its growth. `pack` makes bytes of a tree, compressed where that pays. `DataKey.seal` encrypts them, for runs that have
-a key. Reading is the same way back, and each stage refuses what it cannot vouch for.
+its growth. `pack` makes bytes of a tree: JSON text (`to_text`), compressed where that pays (`squeeze`).
+`DataKey.seal` encrypts them, for runs that have a key. Reading is the same way back, and each stage refuses what it
+cannot vouch for.
 """
 
 from __future__ import annotations
 
 from .cipher import DataKey, Keyring, WrappedKey
 from .delta import diff, patch
-from .frame import check_size, left_of, pack, redacted_digest, redaction, unpack
+from .frame import (
+    check_size,
+    expand,
+    from_text,
+    left_of,
+    pack,
+    redacted_digest,
+    redaction,
+    squeeze,
+    to_text,
+    unpack,
+)
 from .tree import Tree
 from .values import Codec
 
@@ -22,10 +34,14 @@ __all__ = [
     "WrappedKey",
     "check_size",
     "diff",
+    "expand",
+    "from_text",
     "left_of",
     "pack",
     "patch",
     "redacted_digest",
     "redaction",
+    "squeeze",
+    "to_text",
     "unpack",
 ]

@@ -21,22 +21,34 @@ ENCRYPTED = b"\x02"
 _DIGEST_BYTES = 32
 
 
-def pack(tree: Tree, *, compress_over: int | None = 512) -> bytes:
-    """The bytes of a tree; compressed if longer than `compress_over` and if that saves a tenth or more."""
-    data = msgspec.json.encode(tree)
-    if compress_over is None or len(data) <= compress_over:
-        return data
+def to_text(tree: Tree) -> bytes:
+    """The JSON of a tree."""
+    return msgspec.json.encode(tree)
+
+
+def from_text(text: bytes) -> Tree:
+    """The tree of a JSON text; raises ValueError."""
+    try:
+        return msgspec.json.decode(text)  # type: ignore[no-any-return]
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise ValueError(f"the payload is not valid JSON: {error}") from None
+
+
+def squeeze(text: bytes, compress_over: int | None) -> bytes:
+    """The payload of a text; compressed if longer than `compress_over` and if that saves a tenth or more."""
+    if compress_over is None or len(text) <= compress_over:
+        return text
     import zlib
 
     # A small window makes a small payload five times as fast to compress, at the same size.
-    window, memory = (12, 4) if len(data) < 16_384 else (15, 8)
+    window, memory = (12, 4) if len(text) < 16_384 else (15, 8)
     stream = zlib.compressobj(1, zlib.DEFLATED, window, memory)
-    packed = COMPRESSED + stream.compress(data) + stream.flush()
-    return packed if len(packed) * 10 <= len(data) * 9 else data
+    packed = COMPRESSED + stream.compress(text) + stream.flush()
+    return packed if len(packed) * 10 <= len(text) * 9 else text
 
 
-def unpack(data: bytes, *, max_bytes: int = 256 * 1024 * 1024) -> Tree:
-    """The tree of the bytes; raises ValueError for what `pack` did not make, or for more than `max_bytes`."""
+def expand(data: bytes, *, max_bytes: int = 256 * 1024 * 1024) -> bytes:
+    """The text of a payload; raises ValueError for what `squeeze` did not make, or for more than `max_bytes`."""
     first = data[:1]
     if first == COMPRESSED:
         data = _decompress(data[1:], max_bytes)
@@ -46,10 +58,17 @@ def unpack(data: bytes, *, max_bytes: int = 256 * 1024 * 1024) -> Tree:
         raise ValueError("the payload is encrypted; open it with its data key first")
     if len(data) > max_bytes:
         raise ValueError(f"the payload is larger than {max_bytes:,} bytes")
-    try:
-        return msgspec.json.decode(data)  # type: ignore[no-any-return]
-    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise ValueError(f"the payload is not valid JSON: {error}") from None
+    return data
+
+
+def pack(tree: Tree, *, compress_over: int | None = 512) -> bytes:
+    """The payload of a tree."""
+    return squeeze(to_text(tree), compress_over)
+
+
+def unpack(data: bytes, *, max_bytes: int = 256 * 1024 * 1024) -> Tree:
+    """The tree of a payload; raises ValueError for what `pack` did not make."""
+    return from_text(expand(data, max_bytes=max_bytes))
 
 
 def _decompress(data: bytes, max_bytes: int) -> bytes:

@@ -18,11 +18,12 @@ from holdfast.commit import Committer
 from holdfast.engine import archive
 from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, drive
 from holdfast.engine.journals import Journals
+from holdfast.engine.lease import Lease
 from holdfast.engine.run import AsyncRun, Run, run_info
 from holdfast.engine.worker import DEFAULT_LEASE, Worker
 from holdfast.errors import Claimed, DefinitionChanged, HoldfastError, RunDamaged, RunNotFound, StoreError, UsageError
 from holdfast.journal import Data, genesis, next_entry
-from holdfast.model import ENDED, Create, Filter, Kind, RunRecord, Status
+from holdfast.model import ENDED, Change, Create, Filter, Kind, RunRecord, Status
 from holdfast.stores.base import Store, check_id
 from holdfast.views import AuditReport, Page, RunInfo
 
@@ -39,6 +40,7 @@ class Engine:
         self.journals = Journals(store, codec, keyring, max_bytes)
         self.worker = Worker(store, lease)
         self.held: set[Run] = set()
+        self.stuck: dict[str, tuple[Lease, Change]] = {}  # leases that could not be given up, by uid
         self.closed = False
 
     def close(self) -> None:

@@ -19,11 +19,13 @@ from holdfast.codec import (
     Tree,
     WrappedKey,
     check_size,
+    expand,
+    from_text,
     left_of,
-    pack,
     patch,
     redacted_digest,
-    unpack,
+    squeeze,
+    to_text,
 )
 from holdfast.errors import KeyMissing, NoCheckpoint, Redacted, RunDamaged
 from holdfast.journal import Data, Fold, is_live, live_ranges, segments, verify
@@ -32,7 +34,7 @@ from holdfast.stores.base import Store
 
 
 class Saved(Struct, frozen=True):
-    """A saved state: the tree of everything that was given to ``save``, and what it took to read it."""
+    """A saved state: the tree of everything that was given to ``save``, and how much text it was read from."""
 
     seq: int
     at: int
@@ -62,23 +64,32 @@ class Journals:
 
     def seal(self, uid: str, encrypted: bool, place: str, data: Data, what: str) -> bytes:
         """The payload to store for ``data``."""
-        payload = pack(data, compress_over=self.store.compress_over)
-        check_size(payload, what, limit=self.max_bytes, warn_at=self.max_bytes // 2)
+        return self.seal_text(uid, encrypted, place, to_text(data), what)
+
+    def seal_text(self, uid: str, encrypted: bool, place: str, text: bytes, what: str) -> bytes:
+        """The payload to store for data that is JSON text already."""
+        check_size(text, what, limit=self.max_bytes, warn_at=self.max_bytes // 2)
+        payload = squeeze(text, self.store.compress_over)
         if encrypted:
             payload = self._key(uid).seal(payload, f"{uid}/{place}".encode(), self.store.clock)
         return payload
 
     def open(self, run: str, uid: str, place: str, payload: bytes) -> Data:
         """What was given to `seal`; raises `RunDamaged` if it does not add up."""
+        return self._measured(run, uid, place, payload)[0]
+
+    def _measured(self, run: str, uid: str, place: str, payload: bytes) -> tuple[Data, int]:
+        """The data of a payload, and the length of its text."""
         try:
             if payload[:1] == b"\x02":
                 payload = self._key(uid).open(payload, f"{uid}/{place}".encode())
-            data = unpack(payload)
+            text = expand(payload)
+            data = from_text(text)
         except ValueError as error:
             raise RunDamaged(run, f"{place} cannot be read ({error}); restore the run from a backup") from error
         if not isinstance(data, dict):
             raise RunDamaged(run, f"{place} is not what it should be; restore the run from a backup")
-        return data
+        return data, len(text)
 
     def item(self, record: RunRecord, key: str, kind: str, data: Data, *, wakes: bool) -> Item:
         """An item for the run's inbox. Items are not chained, so each carries a checksum of its own."""
@@ -121,10 +132,13 @@ class Journals:
 
     def data(self, run: str, uid: str, entry: Entry) -> Data:
         """The payload of an entry. Of an erased one, what stayed of it; with ``erased`` set."""
+        return self._measured_entry(run, uid, entry)[0]
+
+    def _measured_entry(self, run: str, uid: str, entry: Entry) -> tuple[Data, int]:
         payload = entry.payload
         if redacted_digest(payload) is not None:
             payload = left_of(payload)
-        return self.open(run, uid, f"{entry.seq}/{entry.kind}", payload)
+        return self._measured(run, uid, f"{entry.seq}/{entry.kind}", payload)
 
     # --- entries
 
@@ -187,8 +201,10 @@ class Journals:
             earlier = self.entries(record, last.state, seq - 1, saved=True)
             links = [link for link in earlier if is_live(ranges, link[1].seq)] + links
         tree: Tree = None
+        size = 0
         for uid, entry in links:
-            data = self.data(record.id, uid, entry)
+            data, length = self._measured_entry(record.id, uid, entry)
+            size += length
             if "erased" in data:
                 raise Redacted(
                     record.id, f"the state at {seq} builds on entry {entry.seq}, which was erased on request"
@@ -199,12 +215,11 @@ class Journals:
                 raise RunDamaged(record.id, f"the state in entry {entry.seq} does not add up: {error}") from error
         if not isinstance(tree, dict):
             raise RunDamaged(record.id, f"the state at {seq} has no beginning: entry {last.state} is missing")
-        size = sum(len(entry.payload) for _, entry in links)
         return Saved(seq, last.at, tree, last.state, size)
 
 
 def _checksum(data: Data) -> str:
-    return blake2b(pack(data, compress_over=None), digest_size=8).hexdigest()
+    return blake2b(to_text(data), digest_size=8).hexdigest()
 
 
 def check_gapless(run: str, entries: list[Entry], lo: int, hi: int) -> None:

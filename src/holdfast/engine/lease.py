@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from holdfast.codec import Tree, diff, pack
+from holdfast.codec import Tree, diff, to_text
 from holdfast.commit import Committer, Ticket
 from holdfast.engine.journals import Journals, Saved
 from holdfast.errors import LeaseLost, RunDamaged
@@ -62,7 +62,7 @@ class Lease:
 
     def _entries(self, lines: Sequence[tuple[str, Data]], state: int | None, what: str) -> list[Entry]:
         record, entries = self.record, list[Entry]()
-        seq, prev, at = self._seq, self._hash, max(self._journals.store.clock.now(), self._at)
+        seq, prev, at = self._seq, self._hash, self._now()
         encrypted = record.key_id is not None
         for kind, data in lines:
             seq += 1
@@ -72,6 +72,10 @@ class Lease:
             entries.append(entry)
             self._unfolded.append((seq, kind, at, data))
         return entries
+
+    def _now(self) -> int:
+        """The time, which never goes back within a journal."""
+        return max(self._journals.store.clock.now(), self._at)
 
     def _submit(
         self,
@@ -100,17 +104,20 @@ class Lease:
             if keep and last is not None:
                 tree = {**last.tree, **tree}
             tree["step"] = int(last.tree["step"]) + 1 if last is not None else 0  # type: ignore[arg-type]
-            delta = diff(last.tree, tree) if last is not None else None
-            delta_bytes = len(pack(delta, compress_over=None)) if last is not None else 0
-            seq = self._seq + 1
-            if last is None or self._should_be_whole(last.chain_bytes, delta_bytes, tree):
-                return self._save({"s": tree}, tree, seq, 0)
-            return self._save({"d": delta}, tree, last.snapshot, last.chain_bytes)
+            if last is not None:
+                text = to_text({"d": diff(last.tree, tree)})
+                if not self._should_be_whole(last.chain_bytes, len(text), tree):
+                    return self._save(text, tree, last.snapshot, last.chain_bytes)
+            return self._save(to_text({"s": tree}), tree, self._seq + 1, 0)
 
-    def _save(self, data: Data, tree: dict[str, Tree], snapshot: int, chained: int) -> Ticket:
-        [entry] = self._entries([(Kind.SAVED, data)], snapshot, "state")
-        ticket = self._submit([entry], entry.seq, None, (), ())
-        self._saved = Saved(entry.seq, entry.at, tree, snapshot, chained + len(entry.payload))
+    def _save(self, text: bytes, tree: dict[str, Tree], snapshot: int, chained: int) -> Ticket:
+        record, seq, at = self.record, self._seq + 1, self._now()
+        place = f"{seq}/{Kind.SAVED}"
+        payload = self._journals.seal_text(record.uid, record.key_id is not None, place, text, "state")
+        entry = next_entry(self._hash, seq, Kind.SAVED, at, snapshot, payload)
+        self._unfolded.append((seq, Kind.SAVED, at, {}))
+        ticket = self._submit([entry], seq, None, (), ())
+        self._saved = Saved(seq, at, tree, snapshot, chained + len(text))
         return ticket
 
     def builds_on(self, seq: int) -> bool:
@@ -125,7 +132,7 @@ class Lease:
             self._check()
             last = self._saved or self._load()
             assert last is not None
-            return self._save({"s": last.tree}, last.tree, self._seq + 1, 0)
+            return self._save(to_text({"s": last.tree}), last.tree, self._seq + 1, 0)
 
     def _load(self) -> Saved | None:
         try:
@@ -147,7 +154,7 @@ class Lease:
         """Measures the whole state only when what was known of its size no longer decides."""
         if not wants_snapshot(chain_bytes, delta_bytes, self._whole_bytes):
             return False
-        self._whole_bytes = len(pack(tree, compress_over=self._journals.store.compress_over))
+        self._whole_bytes = len(to_text(tree))
         return wants_snapshot(chain_bytes, delta_bytes, self._whole_bytes)
 
     def settled(self, ticket: Ticket) -> None:

@@ -90,9 +90,14 @@ def answer(run: Run, value: Any, *, question: str | None = None, by: str | None 
 
 def drain(run: Run, lease: Lease) -> Op[None]:
     """Move what waits in the inbox into the journal."""
-    for item in (yield Read(lambda: run._store.inbox(run.uid))):
-        data = run._journals.item_data(run.id, run.uid, item)
-        yield from run._write(lease, _lines(run.uid, lease.fold, item, data), took=(item.key,))
+    items = yield Read(lambda: run._store.inbox(run.uid))
+    if not items:
+        return
+    lines: list[tuple[str, Data]] = []
+    fold = lease.fold.copy()
+    for item in items:
+        lines += preview(run.uid, fold, item, run._journals.item_data(run.id, run.uid, item))
+    yield from run._write(lease, lines, took=tuple(item.key for item in items))
 
 
 def _lines(uid: str, fold: Fold, item: Item, data: Data) -> list[tuple[str, Data]]:
@@ -106,7 +111,9 @@ def _lines(uid: str, fold: Fold, item: Item, data: Data) -> list[tuple[str, Data
     return []
 
 
-def preview(uid: str, fold: Fold, item: Item, data: Data) -> None:
-    """Count an inbox item as if it were in the journal already."""
-    for kind, line in _lines(uid, fold, item, data):
+def preview(uid: str, fold: Fold, item: Item, data: Data) -> list[tuple[str, Data]]:
+    """Count an inbox item as if it were in the journal already; the entries that it becomes."""
+    lines = _lines(uid, fold, item, data)
+    for kind, line in lines:
         fold.add(fold.seq + 1, kind, item.at, line)
+    return lines

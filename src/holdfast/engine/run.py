@@ -30,6 +30,7 @@ from holdfast.errors import (
     RunEnded,
     RunExists,
     RunNotFound,
+    StoreError,
     StoreUnusable,
     UsageError,
 )
@@ -132,6 +133,9 @@ class Run(Operable):
         if self._engine.closed:  # a call that was under way must not claim anew what the closing gave up
             raise StoreUnusable(self._store.place, "it is closed; open the store again")
         worker = yield Read(self._engine.worker.ready)
+        stuck = self._engine.stuck.pop(self.uid, None)
+        if stuck is not None:
+            yield from self._let_go(*stuck)
         before = yield Read(self._record)
         record = yield Read(lambda: self._store.claim(self.uid, worker, allow))
         lease = Lease(record, self._journals, self._committer, Fold(self.id))
@@ -168,6 +172,9 @@ class Run(Operable):
             yield from self._write(lease, (), change=change)
         except LeaseLost:
             pass
+        except StoreError:  # a full disk: this worker still holds the run, and gives it up before it claims it again
+            self._engine.stuck[self.uid] = lease, change
+            raise
         finally:
             self._give_up(lease)
 

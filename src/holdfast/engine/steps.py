@@ -48,8 +48,12 @@ def once(
     call = _describe(run, key, function, args, kwargs, check_args)
     if undo is not None:
         call |= {"undo": name_of(undo)}
-    if run._lease is None and (done := (yield from run._seen()).steps.get(key)) is not None:
-        return _stored(run, key, done, call, check_args, result_type)
+    if run._lease is None:
+        seen = yield from run._seen()
+        if (
+            seen.rolling is None and key in seen.steps
+        ):  # a rollback under way may be abandoning it: claim, which ends that
+            return _stored(run, key, seen.steps[key], call, check_args, result_type)
     lease, owned = yield from run._enter()
     try:
         done = lease.fold.steps.get(key)
