@@ -1,6 +1,7 @@
 """How long a claim holds. Real time, short leases."""
 
 import threading
+import os
 import time
 from collections.abc import Callable
 
@@ -102,3 +103,16 @@ def test_nobody_beats_before_the_first_claim(opened: Callable[..., Holdfast]) ->
     run.mark("use", "tool")
     hf.runs()
     assert beats() == before
+
+
+def test_what_dead_workers_left_is_removed(opened: Callable[..., Holdfast], kill: Callable[[Holdfast], None]) -> None:
+    for n in range(3):
+        dead = opened()
+        dead.run(f"run-{n}").claim()
+        kill(dead)
+    alive = opened()
+    alive.run("run-0").claim()
+    folder = getattr(getattr(alive._store, "_locks", None), "folder", None)
+    if folder is not None:  # memory has no files
+        assert [name for name in os.listdir(folder) if name.endswith(".lock")] == [f"{alive._engine.worker.name}.lock"]
+    assert sorted(alive.recover()) == ["run-1", "run-2"]

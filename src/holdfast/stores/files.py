@@ -274,6 +274,9 @@ class FilesStore:
     def enlist(self, worker: str, lease: float) -> None:
         with self._root.translated():
             self._locks.hold(worker)
+            for gone in self._locks.sweep():
+                with suppress(FileNotFoundError):
+                    self._disk.unlink(self._in("workers", gone + ".json"))
         self.beat(worker, lease)
 
     def beat(self, worker: str, lease: float) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import time
 from contextlib import suppress
 
 _open: set[LockFile] = set()
@@ -26,6 +27,21 @@ class LockFile:
     def take(self, how: int = fcntl.LOCK_EX) -> None:
         """Wait for the lock and take it."""
         fcntl.flock(self.fd, how)
+
+    def take_within(self, seconds: float) -> bool:
+        """Wait for the lock this long and take it. False if it could not be had: its holder stands still."""
+        wait, until = 0.0001, 0.0
+        while True:
+            try:
+                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                until = until or time.monotonic() + seconds
+                if time.monotonic() > until:
+                    return False
+                time.sleep(wait)
+                wait = min(wait * 1.5, 0.005)
+            else:
+                return True
 
     def free(self) -> None:
         """Give the lock up."""
@@ -60,18 +76,21 @@ class WorkerLocks:
         if worker in self._held:
             return
         os.makedirs(self.folder, exist_ok=True)
-        path = os.path.join(self.folder, worker)
+        path = self._path(worker)
         lock = LockFile(os.open(path + ".new", os.O_CREAT | os.O_RDWR, 0o600))
         lock.take()
         os.rename(path + ".new", path)
         self._held[worker] = lock
+
+    def _path(self, worker: str) -> str:
+        return os.path.join(self.folder, f"{worker}.lock")
 
     def is_held(self, worker: str) -> bool:
         """Whether the worker's process lives."""
         if worker in self._held:
             return True
         try:
-            fd = os.open(os.path.join(self.folder, worker), os.O_RDWR)
+            fd = os.open(self._path(worker), os.O_RDWR)
         except FileNotFoundError:
             return False
         try:
@@ -82,6 +101,16 @@ class WorkerLocks:
             os.close(fd)
         return False
 
+    def sweep(self) -> list[str]:
+        """Remove the files of workers that are gone; their names."""
+        gone = []
+        for name in os.listdir(self.folder):
+            worker = name.removesuffix(".lock")
+            if worker != name and not self.is_held(worker):
+                self.release(worker)
+                gone.append(worker)
+        return gone
+
     def workers(self) -> list[str]:
         """The workers that this handle holds locks for."""
         return list(self._held)
@@ -90,7 +119,7 @@ class WorkerLocks:
         """Give up the lock and remove its file."""
         lock = self._held.pop(worker, None)
         with suppress(FileNotFoundError):
-            os.unlink(os.path.join(self.folder, worker))
+            os.unlink(self._path(worker))
         if lock is not None:
             lock.close()
 

@@ -204,7 +204,8 @@ class SqliteStore:
         with self._lock:
             self._check_usable()
             with self._translated():
-                self._writer_lock.take()
+                if not self._writer_lock.take_within(BUSY_SECONDS):
+                    raise StoreBusy(self.place)
                 try:
                     self._db.execute("BEGIN IMMEDIATE")
                     try:
@@ -452,11 +453,17 @@ class SqliteStore:
     def enlist(self, worker: str, lease: float) -> None:
         with self._translated():
             self._locks.hold(worker)
-        self.beat(worker, lease)
+            gone = self._locks.sweep()
+        with self._writing():
+            self._db.executemany(Q["retire"], [(name,) for name in gone])
+            self._beat(worker, lease)
 
     def beat(self, worker: str, lease: float) -> None:
         with self._writing():
-            self._db.execute(Q["beat"], (worker, self.clock.now() + int(lease * 1_000_000)))
+            self._beat(worker, lease)
+
+    def _beat(self, worker: str, lease: float) -> None:
+        self._db.execute(Q["beat"], (worker, self.clock.now() + int(lease * 1_000_000)))
 
     def retire(self, worker: str) -> None:
         with self._writing():

@@ -1,0 +1,38 @@
+"""What only the SQLite store does: queueing writers, and compression that must not mislead."""
+
+import fcntl
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.stores import sqlite
+
+
+def test_a_writer_that_stands_still_is_reported_after_a_while(memdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.2)
+    with holdfast.open(f"sqlite:///{memdir / 'runs.db'}") as hf:
+        run = hf.run("run")
+        fd = os.open(memdir / "runs.db.locks" / "writer", os.O_RDWR)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        started = time.monotonic()
+        with pytest.raises(holdfast.StoreBusy, match="another process kept the store locked"):
+            run.save({})
+        assert time.monotonic() - started >= 0.2
+        assert run.checkpoint().state is None, "reading goes on meanwhile"
+        os.close(fd)
+        run.save({"n": 1})
+        assert run.checkpoint().state == {"n": 1}
+
+
+def test_pure_growth_never_stores_a_second_copy_though_text_compresses(memdir: Path) -> None:
+    with holdfast.open(f"sqlite:///{memdir / 'runs.db'}") as hf:
+        run = hf.run("run")
+        with run.claim():
+            for n in range(300):
+                run.save({"lines": ["the same words " * 20 + f"line {m}" for m in range(n)]})
+        entries = hf._store.read(run.uid, 0, 1000, saved=True)
+        assert [entry.seq for entry in entries if entry.state == entry.seq] == [1]
+        assert len(run.checkpoint().state["lines"]) == 299
