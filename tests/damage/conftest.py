@@ -83,7 +83,7 @@ class Examiner:
         try:
             self.read(hf)
             self.write(hf)
-            if others:
+            if others and self.tried % 4 == 1:  # they are the same each time
                 self.others(hf)
         finally:
             self.attempt("close", hf.close)

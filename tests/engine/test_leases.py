@@ -1,7 +1,7 @@
 """How long a claim holds. Real time, short leases."""
 
-import threading
 import os
+import threading
 import time
 from collections.abc import Callable
 

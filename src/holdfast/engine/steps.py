@@ -52,7 +52,7 @@ def once(
         seen = yield from run._seen()
         if (
             seen.rolling is None and key in seen.steps
-        ):  # a rollback under way may be abandoning it: claim, which ends that
+        ):  # else a claim ends the rollback first
             return _stored(run, key, seen.steps[key], call, check_args, result_type)
     lease, owned = yield from run._enter()
     try:

@@ -36,6 +36,7 @@ def outcome(desk: Desk) -> dict[str, Any]:
 
 
 # A try that died leaves an intent more; what is resolved is not done; and a claim alone lets a parked run go on.
+_DIED = frozenset({"uncertain", "raised", "repeated"})  # effects of tries that were not the last
 _COUNTED = frozenset(Kind) - {Kind.INTENDED, Kind.DONE, Kind.RAISED, Kind.RESOLVED, Kind.SAVED, Kind.UNBLOCKED}
 
 
@@ -53,7 +54,7 @@ def _told(run: Run, info: Any) -> dict[str, Any]:
         "answers": now.answers,
         "result": now.result,
         "questions": len(now.questions),
-        "effects": sorted((e.key, e.status) for e in run.effects() if e.status not in ("uncertain", "raised")),
+        "effects": sorted((e.key, e.status) for e in run.effects() if e.status not in _DIED),
         "entries": {kind: n for kind, n in sorted(kinds.items()) if kind in _COUNTED},
         "erased": len(run.audit().redacted),
     }
@@ -230,10 +231,16 @@ def _verdict(place: str, site: Site, part: Part, expected: dict[str, Any], recov
         found = finish(site, part, recover=recover)
     except (AssertionError, HoldfastError, OSError, LookupError) as error:
         return f"{place}: {type(error).__name__}: {error}"
-    for name in sorted(expected.keys() | found.keys()):
-        if expected.get(name) != found.get(name):
-            return f"{place}: {name} is {found.get(name)!r}, not {expected.get(name)!r}"
-    return None
+    differences = [difference for name in sorted(expected) for difference in _differences(name, found, expected)]
+    more = sorted(found.keys() - expected.keys())
+    return f"{place}: {'; '.join([*differences, *more])}" if differences or more else None
+
+
+def _differences(name: str, found: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+    is_, should = found.get(name), expected[name]
+    if isinstance(is_, dict) and isinstance(should, dict) and is_.keys() == should.keys():
+        return [f"{name}: {one} is {is_[one]!r}, not {should[one]!r}" for one in should if is_[one] != should[one]]
+    return [f"{name} is {is_!r}, not {should!r}"] if is_ != should else []
 
 
 def crash_twice(
