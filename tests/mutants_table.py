@@ -173,7 +173,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "forked-child-inherits-sqlite",
-        "src/holdfast/stores/sqlite.py",
+        "src/holdfast/stores/sqlite_file.py",
         ("        if not self._db.in_transaction:\n            self._reader.close()\n            self._db.close()\n"),
         "",
         f'{PROCESSES}/test_forks.py -k "what_a_child_writes and sqlite"',
@@ -202,7 +202,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "sqlite-not-synced",
-        "src/holdfast/stores/sqlite.py",
+        "src/holdfast/stores/sqlite_file.py",
         'db.execute(f"PRAGMA synchronous = {self._durability}")',
         'db.execute("PRAGMA synchronous = normal")',
         'tests/seeds -k "synced"',
@@ -341,9 +341,9 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "snapshots-measured-as-if-compressed",
         "src/holdfast/engine/lease.py",
-        "len(pack(tree, compress_over=self._journals.store.compress_over))",
-        "len(pack(tree))",
-        f'{PROCESSES}/test_promises.py -k "growth and files"',
+        "len(to_text(tree))",
+        "len(to_text(tree)) // 3",
+        "tests/engine/test_sqlite.py",
     ),
     # Forks of a run
     Mutant(

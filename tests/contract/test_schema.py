@@ -14,7 +14,8 @@ from holdfast.stores import open_store
 from holdfast.stores import sqlite as sqlite_store
 from holdfast.stores.base import READER, WRITER
 from holdfast.stores.files import FilesStore
-from holdfast.stores.sqlite import APPLICATION_ID, SqliteStore, migrations
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite_file import APPLICATION_ID, migrations
 
 FOLDER = Path(sqlite_store.__file__).parent / "sql" / "sqlite"
 SCHEMA = FOLDER / "schema.sql"

@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast import Keyring
 from holdfast.errors import StoreDamaged
-from holdfast.stores import sqlite
+from holdfast.stores import sqlite_file
 
 KEYS = Keyring({"k": b"k" * 32}, current="k")
 SAMPLE = 120
@@ -49,7 +49,7 @@ class Victim:
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "PAGE_SIZE", 512)
+    monkeypatch.setattr(sqlite_file, "PAGE_SIZE", 512)
 
 
 def flip(victim: Victim, examine: Any, name: str, places: Iterable[tuple[int, int]], keys: Keyring | None) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.stores import sqlite
+from holdfast.stores import sqlite_file
 
 
 def test_a_writer_that_stands_still_is_reported_after_a_while(memdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(sqlite_file, "BUSY_SECONDS", 0.2)
     with holdfast.open(f"sqlite:///{memdir / 'runs.db'}") as hf:
         run = hf.run("run")
         fd = os.open(memdir / "runs.db.locks" / "writer", os.O_RDWR)

@@ -50,9 +50,7 @@ def once(
         call |= {"undo": name_of(undo)}
     if run._lease is None:
         seen = yield from run._seen()
-        if (
-            seen.rolling is None and key in seen.steps
-        ):  # else a claim ends the rollback first
+        if seen.rolling is None and key in seen.steps:  # else a claim ends the rollback first
             return _stored(run, key, seen.steps[key], call, check_args, result_type)
     lease, owned = yield from run._enter()
     try:

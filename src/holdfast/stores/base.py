@@ -59,7 +59,7 @@ class Store(Protocol):
         """
 
     def inbox(self, uid: str) -> list[Item]:
-        """Items that were not taken yet, oldest first."""
+        """Items that were not taken yet, oldest first. They are not chained, so the store itself tells damage."""
 
     def orphans(self, limit: int = 100) -> list[RunRecord]:
         """Runs that are held by a worker which is no longer alive."""

@@ -15,7 +15,9 @@ the most has been acknowledged.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.model import Entry, Filter, Item, RunRecord, Status, Write
@@ -164,11 +166,12 @@ class CrashSqliteStore(SqliteStore):
         self.fuse = fuse
         super().__init__(path, durability=durability, clock=clock)
 
-    def _commit(self) -> None:
+    def _commit(self, statement: str = "COMMIT", values: Sequence[Any] = ()) -> sqlite3.Cursor:
         self.fuse.point("before commit")
-        super()._commit()
+        cursor = super()._commit(statement, values)
         self.fuse.changed()
         self.fuse.point("after commit")
+        return cursor
 
     def _check_usable(self) -> None:
         self.fuse.check()

@@ -1,8 +1,8 @@
 -- name: append
 INSERT INTO entry (run, seq, kind, at, state, hash, payload)
-SELECT r.n, :seq, :kind, :at, :state, :hash, :payload
-FROM run r JOIN entry p ON p.run = r.n AND p.seq = :seq - 1 AND p.hash = :prev
-WHERE r.uid = :uid AND r.epoch = :epoch AND r.worker = :worker
+SELECT r.n, ?, ?, ?, ?, ?, ?
+FROM run r JOIN entry p ON p.run = r.n AND p.seq = ? AND p.hash = ?
+WHERE r.uid = ? AND r.epoch = ? AND r.worker = ?
 
 -- name: insert_entry
 INSERT INTO entry (run, seq, kind, at, state, hash, payload) VALUES (?, ?, ?, ?, ?, ?, ?)

@@ -1,0 +1,280 @@
+"""An open SQLite file: its connections, its transactions, its errors, and what a fork of the process does to it.
+
+Every write transaction first takes an operating-system lock beside the database, then SQLite's own: writers of
+several processes queue there, instead of meeting "database is locked".
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, NoReturn
+
+from holdfast.errors import (
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreTooNew,
+    StoreUnusable,
+    UsageError,
+)
+from holdfast.stores.base import READER, WRITER
+from holdfast.stores.locks import LockFile, WorkerLocks
+from holdfast.stores.sqlite_rows import tagged
+
+APPLICATION_ID = 0x484F4C44  # "HOLD": how a SQLite file says whose it is
+PAGE_SIZE = 8192
+BUSY_SECONDS = 60.0
+CLOSED = "it is closed"
+FORKED = "it was opened before os.fork()"
+
+SQL_FOLDER = os.path.join(os.path.dirname(__file__), "sql", "sqlite")
+# The statements are right, so a table or column that is not there, or of another type, was there before.
+_DAMAGED = frozenset(
+    {
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_ERROR,
+        sqlite3.SQLITE_FORMAT,
+        sqlite3.SQLITE_MISMATCH,
+        sqlite3.SQLITE_SCHEMA,
+    }
+)
+
+
+def migrations() -> list[tuple[int, str]]:
+    """The numbered migrations, as (number, SQL)."""
+    found = []
+    for name in sorted(os.listdir(SQL_FOLDER)):
+        if name[:4].isdigit():
+            with open(os.path.join(SQL_FOLDER, name), encoding="utf-8") as file:
+                found.append((int(name[:4]), file.read()))
+    return found
+
+
+class SqliteFile:
+    """A SQLite file that belongs to Holdfast, open for writing (one thread at a time) and for reading."""
+
+    def __init__(self, path: str, *, durability: str = "full") -> None:
+        if durability not in ("full", "normal"):
+            raise UsageError(f"durability is full or normal, not {durability!r}")
+        self.path = os.path.abspath(path)
+        self.place = f"sqlite:///{self.path}"
+        self._durability = durability
+        self._unusable: str | None = None
+        self._lock = threading.RLock()
+        self._read_lock = threading.RLock()
+        with _forking, self._translated():
+            self._open()
+            _stores.add(self)
+
+    # --- opening and closing
+
+    def _open(self) -> None:
+        os.makedirs(self.path + ".locks", exist_ok=True)
+        self._locks = WorkerLocks(self.path + ".locks")
+        writer = os.path.join(self.path + ".locks", "writer")
+        self._writer_lock = LockFile(os.open(writer, os.O_CREAT | os.O_RDWR, 0o600))
+        try:
+            self._writer_lock.take()
+            self._db = self._connect()
+            try:
+                self._migrate()
+                self._reader = self._connect()
+            except BaseException:
+                self._db.close()
+                raise
+            self._reader.execute("PRAGMA query_only = 1")
+        except BaseException:
+            self._writer_lock.close()
+            raise
+        self._writer_lock.free()
+
+    def _connect(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        try:
+            self._check_owner(db)
+            db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA synchronous = {self._durability}")
+            db.execute("PRAGMA cell_size_check = 1")
+            db.execute("PRAGMA secure_delete = 1")  # what is erased must not stay in free space
+            db.create_function("tagged", 3, tagged, deterministic=True)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _check_owner(self, db: sqlite3.Connection) -> None:
+        """Before anything is done to the file, since WAL mode alone would change it."""
+        [owner] = db.execute("PRAGMA application_id").fetchone()
+        if owner != APPLICATION_ID and db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            raise StoreError(self.place, "this SQLite file belongs to another program; choose another path")
+
+    def _migrate(self) -> None:
+        db = self._db
+        version = self._schema_version()
+        if version:
+            needed = dict(db.execute("SELECT name, value FROM meta"))
+            if not all(type(needed.get(name)) is int for name in ("oldest_reader", "oldest_writer")):
+                raise StoreDamaged(self.place, "it does not say which format it has; restore it from a backup")
+            if needed["oldest_reader"] > READER or needed["oldest_writer"] > WRITER:
+                raise StoreTooNew(
+                    self.place,
+                    f"it needs a Holdfast that reads format {needed['oldest_reader']} and writes format "
+                    f"{needed['oldest_writer']}, this one has {READER} and {WRITER}; upgrade Holdfast",
+                )
+        pending = [(number, sql) for number, sql in migrations() if number > version]
+        for number, sql in pending:
+            db.executescript(f"BEGIN IMMEDIATE;\n{sql}\nPRAGMA user_version = {number};\n")
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            self._commit()
+
+    def _schema_version(self) -> int:
+        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
+
+    def drop(self) -> None:
+        with self._lock, self._read_lock:
+            if self._unusable not in (CLOSED, FORKED):
+                self._unusable = CLOSED
+                self._reader.close()
+                self._db.close()
+                self._locks.drop()
+                self._writer_lock.close()
+
+    # --- transactions
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._lock:
+            self._check_usable()
+            with self._translated():
+                if not self._writer_lock.take_within(BUSY_SECONDS):
+                    raise StoreBusy(self.place)
+                try:
+                    self._db.execute("BEGIN IMMEDIATE")
+                    try:
+                        yield
+                        self._commit()
+                    except BaseException:
+                        if self._db.in_transaction:
+                            self._db.execute("ROLLBACK")
+                        raise
+                finally:
+                    self._writer_lock.free()
+
+    def _commit(self, statement: str = "COMMIT", values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """The moment at which a transaction becomes lasting: its end, or the one statement that it consists of."""
+        return self._db.execute(statement, values)
+
+    def _write_alone(self, statement: str, values: Sequence[Any]) -> int:
+        """Carry out one statement as a transaction of its own; how many rows it changed. The same as in `_writing`."""
+        with self._lock:
+            self._check_usable()
+            if not self._writer_lock.take_within(BUSY_SECONDS):
+                raise StoreBusy(self.place)
+            try:
+                return self._commit(statement, values).rowcount
+            except sqlite3.Error as error:
+                self._raise(error)
+            finally:
+                self._writer_lock.free()
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection to read with: inside a transaction of this thread, the one that it writes with."""
+        with self._read_lock:
+            self._check_usable()
+            with self._translated():
+                yield self._reader
+
+    def _empty_log(self) -> None:
+        """What was erased must not stand in the write-ahead log either. If a reader is in the way, it stays a while."""
+        with self._lock, suppress(sqlite3.OperationalError):
+            self._db.execute("PRAGMA busy_timeout = 1000")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._db.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
+
+    def _check_usable(self) -> None:
+        if self._unusable is not None:
+            raise StoreUnusable(self.place, f"{self._unusable}; open the store again")
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: close what was inherited, which nobody was using at the moment of the fork.
+
+        SQLite remembers per process which locks it has on a file, and the child has none of them. With the parent's
+        connections still there, one that the child opens would go without locks; others would take the file for
+        unused and remove its write-ahead log under the child's hands.
+        """
+        self._unusable = FORKED
+        if not self._db.in_transaction:
+            self._reader.close()
+            self._db.close()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn SQLite's errors into ours, which name the place and the remedy."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            self._raise(error)
+        except (PermissionError, NotADirectoryError) as error:
+            raise StoreReadOnly(self.place, f"{error.strerror}: {error.filename}; check the permissions") from error
+        except UnicodeDecodeError as error:  # of a message that quotes the damaged place
+            raise StoreDamaged(self.place, f"{error}; restore it from a backup with `restore`") from error
+
+    def _raise(self, error: sqlite3.Error) -> NoReturn:
+        if isinstance(error, sqlite3.IntegrityError):
+            raise error
+        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+        if code in _DAMAGED or (not code and type(error) is sqlite3.OperationalError):  # text that is not UTF-8
+            raise StoreDamaged(self.place, f"{error}; restore it from a backup with `restore`") from error
+        if code == sqlite3.SQLITE_FULL:
+            raise StoreFull(self.place) from error
+        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
+            raise StoreReadOnly(self.place, f"{error}; check the permissions of the file and its folder") from error
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreBusy(self.place) from error
+        if code == sqlite3.SQLITE_IOERR:
+            self._unusable = f"a write to the disk failed ({error})"
+            raise StoreUnusable(self.place, f"{self._unusable}; check the disk, then open the store again") from error
+        raise error
+
+
+# --- forks
+
+_forking = threading.RLock()  # held by a fork, and by whoever opens a store
+_stores: weakref.WeakSet[SqliteFile] = weakref.WeakSet()
+_held_back: list[SqliteFile] = []  # while a fork is under way
+
+
+def _hold_back() -> None:
+    """Before a fork: wait until no thread is using a store."""
+    _forking.acquire()
+    _held_back.extend(sorted(_stores, key=id))
+    for store in _held_back:
+        store._lock.acquire()
+        store._read_lock.acquire()
+
+
+def _go_on() -> None:
+    while _held_back:
+        store = _held_back.pop()
+        store._read_lock.release()
+        store._lock.release()
+    _forking.release()
+
+
+def _go_on_in_child() -> None:
+    for store in _held_back:
+        store._leave_to_parent()
+    _go_on()
+
+
+os.register_at_fork(before=_hold_back, after_in_parent=_go_on, after_in_child=_go_on_in_child)

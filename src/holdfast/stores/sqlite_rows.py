@@ -1,0 +1,144 @@
+"""A run's record as a row of SQLite, and back; and a filter as SQL. No I/O."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import RunDamaged
+from holdfast.model import Filter, Item, Link, Rewind, RunRecord, Status
+
+MAX_TIME = 253_402_300_800_000_000  # the year 10,000
+KNOWN_STATUSES = frozenset(Status)
+_decode_lineage = msgspec.json.Decoder(tuple[Link, ...]).decode
+_decode_rewinds = msgspec.json.Decoder(tuple[Rewind, ...]).decode
+_decode_tags = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def row_of(record: RunRecord) -> tuple[Any, ...]:
+    """The columns of a record, and a checksum over them so that a damaged row is noticed."""
+    columns = (
+        record.uid,
+        record.id,
+        record.created_at,
+        record.root,
+        record.base,
+        record.workflow,
+        msgspec.json.encode(record.tags).decode(),
+        msgspec.json.encode(record.lineage).decode(),
+        record.key_id,
+        record.key_blob,
+        str(record.status),
+        record.epoch,
+        record.worker,
+        msgspec.json.encode(record.rewinds).decode(),
+        record.rollback,
+        record.wake_at,
+        record.reason,
+        int(record.hidden),
+    )
+    return (*columns, _checksum(columns))
+
+
+def _checksum(columns: tuple[Any, ...]) -> bytes:
+    return blake2b(msgspec.msgpack.encode(columns), digest_size=8).digest()
+
+
+def record_of(row: tuple[Any, ...]) -> RunRecord:
+    columns, checksum, (seq, hash, at, kind, state) = row[:18], row[18], row[19:]
+    if _checksum(columns) != checksum:
+        raise RunDamaged(str(row[1]), "its record was changed or damaged; restore the run from a backup")
+    if not is_entry(seq, kind, at, state, hash):
+        raise RunDamaged(str(row[1]), "its newest entry is missing or damaged; restore the run from a backup")
+    if columns[10] not in KNOWN_STATUSES:
+        raise RunDamaged(str(row[1]), f"its status {columns[10]!r} is unknown here; a newer Holdfast wrote it")
+    return RunRecord(
+        uid=columns[0],
+        id=columns[1],
+        created_at=columns[2],
+        root=columns[3],
+        base=columns[4],
+        workflow=columns[5],
+        tags=_decode_tags(columns[6]),
+        lineage=_decode_lineage(columns[7]),
+        key_id=columns[8],
+        key_blob=columns[9],
+        status=Status(columns[10]),
+        epoch=columns[11],
+        worker=columns[12],
+        rewinds=_decode_rewinds(columns[13]),
+        rollback=columns[14],
+        wake_at=columns[15],
+        reason=columns[16],
+        hidden=bool(columns[17]),
+        seq=seq,
+        hash=hash,
+        updated_at=at,
+        state=seq if kind == "saved" else state,
+    )
+
+
+def sealed(item: Item) -> bytes:
+    """The payload of an inbox item, after a checksum over the whole item."""
+    return _checksum((item.key, item.kind, item.at, int(item.wakes), item.payload)) + item.payload
+
+
+def item_of(uid: str, key: Any, kind: Any, at: Any, sealed: Any, wakes: Any) -> Item:
+    payload = bytes(sealed[8:]) if type(sealed) is bytes else b""
+    if type(sealed) is not bytes or sealed[:8] != _checksum((key, kind, at, wakes, payload)):
+        raise RunDamaged(uid, f"the inbox item {key!r} was changed or damaged; restore the run from a backup")
+    return Item(key, kind, at, payload, bool(wakes))
+
+
+def is_entry(seq: Any, kind: Any, at: Any, state: Any, hash: Any) -> bool:
+    """Whether the columns of an entry have the types that were written; a damaged one may have any."""
+    return (
+        type(seq) is int
+        and type(kind) is str
+        and type(at) is int
+        and 0 <= at < MAX_TIME
+        and (state is None or type(state) is int)
+        and type(hash) is bytes
+    )
+
+
+def listed(row: tuple[Any, ...]) -> RunRecord:
+    """The record for a list: a damaged one is listed as such and does not hide the others."""
+    try:
+        return record_of(row)
+    except RunDamaged as damage:
+        return RunRecord(
+            uid=str(row[0]), id=str(row[1]), created_at=0, root=b"", status=Status.BLOCKED, reason=str(damage)
+        )
+
+
+def tagged(tags: str, name: str, value: str) -> bool:
+    return _decode_tags(tags).get(name) == value
+
+
+def conditions(filter: Filter) -> tuple[list[str], list[Any]]:
+    clauses: list[str] = []
+    values: list[Any] = []
+
+    def add(clause: str, *given: Any) -> None:
+        clauses.append(clause)
+        values.extend(given)
+
+    if filter.hidden is not None:
+        add("r.hidden = ?", int(filter.hidden))
+    if filter.statuses:
+        add(f"r.status IN ({', '.join('?' * len(filter.statuses))})", *map(str, filter.statuses))
+    if filter.workflow is not None:
+        add("r.workflow = ?", filter.workflow)
+    for name, value in filter.tags:
+        add("tagged(r.tags, ?, ?)", name, value)
+    if filter.prefix is not None:
+        start = filter.prefix.encode("utf-8", "surrogatepass")  # as bytes: a text ends for SQLite at its first NUL
+        add("substr(CAST(r.id AS BLOB), 1, ?) = ?", len(start), start)
+    if filter.created_from is not None:
+        add("r.created_at >= ?", filter.created_from)
+    if filter.created_before is not None:
+        add("r.created_at < ?", filter.created_before)
+    return clauses, values
