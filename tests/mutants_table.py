@@ -26,22 +26,22 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "sqlite-ignores-epoch",
         "src/holdfast/stores/sql/sqlite/queries.sql",
-        "WHERE r.uid = :uid AND r.epoch = :epoch AND r.worker = :worker",
-        "WHERE r.uid = :uid AND r.worker = :worker",
+        "WHERE r.uid = ? AND r.epoch = ? AND r.worker = ?",
+        "WHERE r.uid = ? AND ? IS NOT NULL AND r.worker = ?",
         f'{SQLITE} -k "epoch and refused"',
     ),
     Mutant(
         "sqlite-ignores-worker",
         "src/holdfast/stores/sql/sqlite/queries.sql",
-        "WHERE r.uid = :uid AND r.epoch = :epoch AND r.worker = :worker",
-        "WHERE r.uid = :uid AND r.epoch = :epoch",
+        "WHERE r.uid = ? AND r.epoch = ? AND r.worker = ?",
+        "WHERE r.uid = ? AND r.epoch = ? AND ? IS NOT NULL",
         f'{SQLITE} -k "another_worker or after_release"',
     ),
     Mutant(
         "sqlite-ignores-previous-hash",
         "src/holdfast/stores/sql/sqlite/queries.sql",
-        " AND p.hash = :prev",
-        "",
+        " AND p.hash = ?",
+        " AND ? IS NOT NULL",
         f'{SQLITE} -k "wrong_hash"',
     ),
     Mutant(
