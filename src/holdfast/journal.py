@@ -235,6 +235,8 @@ class Fold:
         if kind == Kind.REWOUND:
             self._rewind(data["to"])
             return
+        if kind == Kind.INTENDED and (begun := self.intents.get(data["key"])) is not None:
+            self.ledger[begun] = _settle(self.ledger[begun], "repeated", self.ledger[begun].error)
         self._enter(seq, kind, at, data)
         self.log.append((seq, kind, at, data))
         self._record_effect(seq, kind, at, data)
@@ -299,10 +301,6 @@ class Fold:
         if kind == Kind.FORKED:
             self.ledger = {n: mark for n, mark in self.ledger.items() if mark.status != "uncertain"}
         elif kind == Kind.INTENDED:
-            for mark in self.ledger.values():
-                if mark.status == "uncertain" and mark.key == data["key"]:
-                    self.ledger[mark.seq] = _settle(mark, "repeated", mark.error)
-                    break
             self.ledger[seq] = Mark(seq, seq, at, data, "uncertain")
         elif kind == Kind.MARKED:
             self.ledger[seq] = Mark(seq, seq, at, data, "done")
@@ -349,6 +347,6 @@ def rollback_plan(fold: Fold, record: RunRecord, to: int) -> list[int]:
         mark.seq
         for mark in sorted(fold.ledger.values(), key=lambda mark: mark.settled, reverse=True)
         if mark.settled > max(to, record.base - 1)
-        and mark.status in ("done", "uncertain", "raised")
+        and mark.status in ("done", "uncertain", "repeated", "raised")
         and is_live(ranges, mark.seq)
     ]

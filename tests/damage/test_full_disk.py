@@ -248,7 +248,7 @@ def test_after_a_failed_sync_sqlite_is_given_up(memdir: Path, monkeypatch: pytes
     hf = holdfast.open("", store=store)
     told.save(hf, "one", {"n": 0})
 
-    def fail() -> None:
+    def fail(*statement: Any) -> None:
         error = sqlite3.OperationalError("disk I/O error")
         error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
         raise error

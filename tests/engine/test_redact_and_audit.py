@@ -445,3 +445,15 @@ def test_erased_text_is_gone_from_the_file_and_its_log_at_once(memdir: Path) -> 
     for file in memdir.iterdir():
         if file.is_file():
             assert SECRET.encode() not in file.read_bytes(), file
+
+
+def test_a_parked_run_stays_parked(hf: Holdfast, opened: Callable[..., Holdfast], memdir: Path) -> None:
+    run = hf.run("run")
+    run.save(SECRET)
+    hf.backup(str(memdir / "backup"))
+    copies = opened("memory://copies-of-" + memdir.name)
+    copies.restore(str(memdir / "backup"))
+    copy = copies.get("run")
+    before = copy.info()
+    copy.redact(*seqs(copy, "created"))
+    assert (copy.status, copy.info().reason) == (Status.BLOCKED, before.reason)

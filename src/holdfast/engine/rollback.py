@@ -91,7 +91,14 @@ def _undo(run: Run, mark: Mark) -> Op[str | None]:
 
 
 def _report(fold: Fold, to: int, plan: list[int]) -> RollbackReport:
-    by_status: dict[str, list[Any]] = {"undone": [], "undo_failed": [], "left": [], "uncertain": [], "raised": []}
+    by_status: dict[str, list[Any]] = {
+        "undone": [],
+        "undo_failed": [],
+        "left": [],
+        "uncertain": [],
+        "repeated": [],
+        "raised": [],
+    }
     for seq in plan:
         mark = fold.ledger[seq]
         by_status[mark.status].append(effect(mark))
@@ -101,5 +108,5 @@ def _report(fold: Fold, to: int, plan: list[int]) -> RollbackReport:
         undone=tuple(by_status["undone"]),
         failed=tuple(by_status["undo_failed"]),
         irreversible=tuple(by_status["left"]),
-        uncertain=(*by_status["uncertain"], *by_status["raised"]),
+        uncertain=(*by_status["uncertain"], *by_status["repeated"], *by_status["raised"]),
     )

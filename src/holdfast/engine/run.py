@@ -16,13 +16,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import new_uid
-from holdfast.codec import left_of, redaction
 from holdfast.commit import Ticket
 from holdfast.engine import pauses, rollback, steps
 from holdfast.engine.audit import audit
 from holdfast.engine.checkpoint import Checkpoint, StepsAt
 from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, drive
 from holdfast.engine.lease import Lease
+from holdfast.engine.redact import redact
 from holdfast.errors import (
     Claimed,
     LeaseLost,
@@ -37,13 +37,11 @@ from holdfast.errors import (
 from holdfast.journal import (
     Data,
     Fold,
-    erased,
     fork_lineage,
     fork_rewinds,
     is_live,
     live_ranges,
     next_entry,
-    payload_digest,
 )
 from holdfast.model import Append, Change, Create, Kind, RunRecord, Status
 from holdfast.stores.base import ANY, LIVE, check_id
@@ -139,7 +137,7 @@ class Run(Operable):
         before = yield Read(self._record)
         record = yield Read(lambda: self._store.claim(self.uid, worker, allow))
         lease = Lease(record, self._journals, self._committer, Fold(self.id))
-        back: Change | None = _as_before(before)  # where it cannot even be read (no key), nothing changes
+        back: Change | None = as_before(before)  # where it cannot even be read (no key), nothing changes
         try:
             lease.fold = yield Read(lambda: self._refold(record))
             back = None
@@ -328,6 +326,7 @@ class Run(Operable):
     plan_rollback = Operation(rollback.plan_rollback)
     rollback = Operation(rollback.rollback)
     audit = Operation(audit)
+    redact = Operation(redact)
 
     # --- the end, and the run as a whole
 
@@ -376,40 +375,6 @@ class Run(Operable):
             yield from self._write(lease, [(Kind.UNBLOCKED, {"by": by, "reason": record.reason})])
         finally:
             yield from self._let_go(lease)
-
-    @Operation
-    def redact(self, *seqs: int, by: str | None = None, why: str | None = None) -> Op[None]:
-        """Erase the payloads of these entries. The chain still verifies; that it was done, by whom and why, is kept."""
-        lease, owned = yield from self._enter(ANY)
-        try:
-            record = yield Read(self._record)
-            redactions, digests = [], []
-            for seq in sorted(set(seqs)):
-                erasure = yield Read(lambda seq=seq: self._erasure(record, seq))  # type: ignore[misc]
-                redactions.append((seq, erasure))
-                digests.append(payload_digest(left_of(erasure)).hex())
-            lines: list[tuple[str, Data]] = [
-                (Kind.REDACTED, {"seqs": [seq for seq, _ in redactions], "left": digests, "by": by, "why": why})
-            ]
-            if (yield Read(lambda: any(lease.builds_on(seq) for seq, _ in redactions))):
-                yield from self._settle(lease, lease.save_whole())
-            yield from self._write(lease, lines, redact=tuple(redactions))
-            lease.fold = self._fold = yield Read(lambda: self._journals.fold(self._record(), lease.seq))
-        finally:
-            yield from self._leave(lease, owned)
-
-    def _erasure(self, record: RunRecord, seq: int) -> bytes:
-        """What is stored in place of an erased payload."""
-        if seq < record.base:
-            raise UsageError(
-                f"entry {seq} of run {self.id!r} belongs to the run that it was forked from; redact it there"
-            )
-        uid, entry = self._journals.entry(record, seq)
-        left = erased(entry.kind, self._journals.data(self.id, uid, entry))
-        if left is None:
-            raise UsageError(f"entry {seq} of run {self.id!r} ({entry.kind}) holds nothing of yours, so it stays")
-        sealed = self._journals.seal(uid, record.key_id is not None, f"{seq}/{entry.kind}", left, "erasure")
-        return redaction(payload_digest(entry.payload), sealed)
 
     @Operation
     def delete(self) -> Op[bool]:
@@ -483,7 +448,7 @@ def resting_status(fold: Fold) -> Status:
     return Status.WAITING if fold.questions else Status.READY
 
 
-def _as_before(record: RunRecord) -> Change:
+def as_before(record: RunRecord) -> Change:
     """What gives up a claim and leaves the run as it was before."""
     status = Status.READY if record.status is Status.RUNNING else record.status
     return Change(status=status, release=True, wake_at=record.wake_at, reason=record.reason)

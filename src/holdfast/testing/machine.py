@@ -334,7 +334,7 @@ class Twin:
         plan = [
             seq
             for seq, deed in sorted(now.deeds.items(), key=lambda found: found[1].settled, reverse=True)
-            if deed.settled > point and deed.status in ("done", "uncertain", "raised") and seq in now.live
+            if deed.settled > point and deed.status in ("done", "uncertain", "repeated", "raised") and seq in now.live
         ]
         self.rolling = Rolling(max(to, self.base), plan)
         self.write(Kind.ROLLBACK_BEGUN, undone={})
@@ -732,7 +732,7 @@ class StoreMachine(RuleBasedStateMachine):
                 assert done.call not in (None, name) or exact(result) == done.result
                 return
             seq, deed = len(twin.moments), Deed(key, "uncertain", len(twin.moments), undo, place, name)
-            before = next((n for n, d in now.deeds.items() if (d.key, d.status) == (key, "uncertain")), None)
+            before = now.open.get(key)
             deeds = {n: replace(d, status="repeated") if n == before else d for n, d in now.deeds.items()}
             twin.write(Kind.INTENDED, deeds={**deeds, seq: deed}, open={**now.open, key: seq})
             self.calls[place] += 1
@@ -959,7 +959,9 @@ class StoreMachine(RuleBasedStateMachine):
             for status, effects in told.items():
                 expected = [seq for seq in rolling.plan if twin.now.deeds[seq].status == status]
                 assert [effect.seq for effect in effects] == expected
-            uncertain = [seq for seq in rolling.plan if twin.now.deeds[seq].status in ("uncertain", "raised")]
+            uncertain = [
+                seq for seq in rolling.plan if twin.now.deeds[seq].status in ("uncertain", "repeated", "raised")
+            ]
             assert sorted(effect.seq for effect in report.uncertain) == sorted(uncertain)
             assert (report.to, report.generation) == (rolling.to, twin.now.generation)
 

@@ -1,0 +1,58 @@
+"""Erasing on request: a payload goes, its digest stays, and the chain still verifies.
+
+What is left of an erased step is its key, so that it still counts as completed. That something was erased, by whom
+and why, is an entry of the journal; an audit wants one for every erased payload.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.codec import left_of, redaction
+from holdfast.engine.drive import Op, Read
+from holdfast.errors import UsageError
+from holdfast.journal import Data, erased, payload_digest
+from holdfast.model import Change, Kind, RunRecord, Status
+from holdfast.stores.base import ANY
+
+if TYPE_CHECKING:
+    from holdfast.engine.run import Run
+
+
+def redact(run: Run, *seqs: int, by: str | None = None, why: str | None = None) -> Op[None]:
+    """Erase the payloads of these entries. The chain still verifies; that it was done, by whom and why, is kept.
+
+    A state that builds on one of them is saved once more, as a whole; so save one without what is to go first.
+    """
+    before = yield Read(run._record)
+    lease, owned = yield from run._enter(ANY)
+    try:
+        record = yield Read(run._record)
+        erasures = yield Read(lambda: [(seq, _erasure(run, record, seq)) for seq in sorted(set(seqs))])
+        data: Data = {
+            "seqs": [seq for seq, _ in erasures],
+            "left": [payload_digest(left_of(erasure)).hex() for _, erasure in erasures],
+            "by": by,
+            "why": why,
+        }
+        if (yield Read(lambda: any(lease.builds_on(seq) for seq, _ in erasures))):
+            yield from run._settle(lease, lease.save_whole())
+        yield from run._write(lease, [(Kind.REDACTED, data)], redact=tuple(erasures))
+        lease.fold = run._fold = yield Read(lambda: run._journals.fold(run._record(), lease.seq))
+    finally:
+        if owned and before.status is Status.BLOCKED:
+            yield from run._let_go(lease, Change(status=Status.BLOCKED, release=True, reason=before.reason))
+        else:
+            yield from run._leave(lease, owned)
+
+
+def _erasure(run: Run, record: RunRecord, seq: int) -> bytes:
+    """What is stored in place of an erased payload."""
+    if seq < record.base:
+        raise UsageError(f"entry {seq} of run {run.id!r} belongs to the run that it was forked from; redact it there")
+    uid, entry = run._journals.entry(record, seq)
+    left = erased(entry.kind, run._journals.data(run.id, uid, entry))
+    if left is None:
+        raise UsageError(f"entry {seq} of run {run.id!r} ({entry.kind}) holds nothing of yours, so it stays")
+    sealed = run._journals.seal(uid, record.key_id is not None, f"{seq}/{entry.kind}", left, "erasure")
+    return redaction(payload_digest(entry.payload), sealed)
