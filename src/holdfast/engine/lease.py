@@ -70,7 +70,7 @@ class Lease:
             entry = next_entry(prev, seq, kind, at, state, payload)
             prev = entry.hash
             entries.append(entry)
-            self._unfolded.append((seq, kind, at, data))
+        self._unfolded += [(entry.seq, kind, at, data) for entry, (kind, data) in zip(entries, lines, strict=True)]
         return entries
 
     def _now(self) -> int:

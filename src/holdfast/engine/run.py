@@ -88,9 +88,9 @@ class Run(Operable):
 
     def _seen(self) -> Op[Fold]:
         """The fold, with what waits in the inbox already counted."""
+        items = yield Read(lambda: self._store.inbox(self.uid))  # first: what is taken meanwhile is then in the fold
         record = yield Read(self._record)
         fold = yield Read(lambda: self._refold(record))
-        items = yield Read(lambda: self._store.inbox(self.uid))
         if items:
             fold = fold.copy()
             for item in items:
