@@ -6,10 +6,13 @@ python docs/generate.py --check    say what is stale, and end with status 1 if a
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
+import textwrap
 from collections.abc import Iterator
 from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +26,24 @@ MADE_BY = "<!-- Made by docs/generate.py from the code. Change the docstrings th
 ORDER = ["open", "Holdfast", "Run", "Checkpoint", "Status", "Keyring", "undo_function"]
 
 CONSTRUCTED = {"Keyring"}  # made by the user and only handed on: what else it has is not for users
+
+# What the attributes are that a constructor sets: such an attribute has no docstring of its own.
+ATTRIBUTES = {
+    "Run.id": "The id that you gave it.",
+    "Run.uid": "Made by Holdfast, and never used again: a deleted run and a later one of the same id differ in it.",
+    "Checkpoint.run": "The id of the run.",
+    "Checkpoint.seq": "Its sequence number: the run as of this entry.",
+    "Checkpoint.workflow": "What the run is a run of.",
+    "Checkpoint.state_seq": "The entry in which `state` was saved; None if none was.",
+    "Checkpoint.saved_at": "When `state` was saved.",
+    "Checkpoint.step": "How many saves came before that one.",
+    "Checkpoint.node": "As given to `save`: where the state comes from.",
+    "Checkpoint.next": "As given to `save`: what comes next.",
+    "Checkpoint.queue": "As given to `save`: what is still to be done.",
+    "Checkpoint.variables": "As given to `save`: whatever else your loop needs.",
+    "Holding.epoch": "The number of the claim; every claim of a run has a higher one.",
+    "Holding.run": "The run.",
+}
 
 
 # --- the interface ----------------------------------------------------------------------------------------------------
@@ -42,7 +63,8 @@ def rest(thing: Any) -> str:
 
 def signature(function: Any, *, name: str, skip_first: bool = False) -> str:
     """How it is called, with the annotations as they stand in the code."""
-    parameters = list(inspect.signature(function).parameters.values())[1 if skip_first else 0 :]
+    told = inspect.signature(function)
+    parameters = list(told.parameters.values())[1 if skip_first else 0 :]
     parts: list[str] = []
     star = slash = False
     for parameter in parameters:
@@ -55,8 +77,8 @@ def signature(function: Any, *, name: str, skip_first: bool = False) -> str:
             parts.append("*")
             star = True
         parts.append(declared(parameter))
-    returns = function.__annotations__.get("return")
-    arrow = "" if returns in (None, "None", "Op[None]") else f" -> {bare(returns)}"
+    returns = "None" if told.return_annotation in (None, told.empty) else bare(told.return_annotation)
+    arrow = "" if returns in ("None", "NoneType") else f" -> {returns}"
     return f"{name}({', '.join(parts)}){arrow}"
 
 
@@ -81,10 +103,40 @@ def bare(annotation: Any) -> str:
 def members(cls: type) -> Iterator[tuple[str, Any]]:
     """The public operations, methods and properties of a class, in the order of the code."""
     for name, member in vars(cls).items():
-        if not name.startswith("_") and (
-            callable(member) or isinstance(member, property) or hasattr(member, "function")
-        ):
+        if not name.startswith("_") and (callable(member) or is_property(member) or hasattr(member, "function")):
             yield name, member
+
+
+def is_property(member: Any) -> bool:
+    return isinstance(member, property | cached_property)
+
+
+def attributes_of(cls: type) -> Iterator[tuple[str, str]]:
+    """The public attributes that the constructor of the class sets, with their types."""
+    if "__init__" not in vars(cls):
+        return
+    source = textwrap.dedent(inspect.getsource(vars(cls)["__init__"]))
+    [constructor] = ast.parse(source).body
+    assert isinstance(constructor, ast.FunctionDef)
+    given = {argument.arg: argument.annotation for argument in (*constructor.args.args, *constructor.args.kwonlyargs)}
+    for statement in ast.walk(constructor):
+        if isinstance(statement, ast.AnnAssign):
+            targets, annotation = [statement.target], statement.annotation
+        elif isinstance(statement, ast.Assign):
+            targets = statement.targets
+            annotation = given.get(statement.value.id) if isinstance(statement.value, ast.Name) else None
+        else:
+            continue
+        for target in targets:
+            if isinstance(target, ast.Attribute) and not target.attr.startswith("_"):
+                yield target.attr, f": {ast.unparse(annotation)}" if annotation is not None else ""
+
+
+def explained(cls: type, attribute: str) -> str:
+    try:
+        return ATTRIBUTES[f"{cls.__name__}.{attribute}"]
+    except KeyError:
+        raise SystemExit(f"docs/generate.py: say in ATTRIBUTES what {cls.__name__}.{attribute} is") from None
 
 
 def described(name: str, thing: Any) -> Iterator[str]:
@@ -92,13 +144,16 @@ def described(name: str, thing: Any) -> Iterator[str]:
     if inspect.ismodule(thing):
         yield f"## `holdfast.{name}`\n\n{paragraph(thing)} See [errors](errors.md).\n"
     elif isinstance(thing, type) and issubclass(thing, Enum):
-        yield f"## `{name}`\n\n{paragraph(thing)} " + ", ".join(f"`{member.value}`" for member in thing) + ".\n"
+        values = ", ".join(f"`{member.value}`" for member in thing)
+        yield f"## `{name}`\n\n{paragraph(thing)} {values}. What they mean: [statuses](statuses.md).\n"
     elif isinstance(thing, type) and issubclass(thing, msgspec.Struct):
         yield f"## `{name}`\n\n{paragraph(thing)}\n"
         if more := rest(thing):
             yield f"{more}\n"
         fields = ", ".join(f"`{field}: {bare(thing.__annotations__[field])}`" for field in thing.__struct_fields__)
         yield f"Fields: {fields}.\n"
+        if "__iter__" in vars(thing):
+            yield "It can be iterated, and has a length: both are of its `items`.\n"
     elif isinstance(thing, type):
         yield from described_class(name, thing)
     else:
@@ -111,15 +166,15 @@ def described_class(name: str, cls: type) -> Iterator[str]:
     yield f"## `{name}`\n\n{paragraph(cls)}\n"
     if inherited := [base.__name__ for base in cls.__bases__ if base.__name__ in ("Holdfast", "Run")]:
         yield f"It has all that [`{inherited[0]}`](#{inherited[0].lower()}) has.\n"
-    if attributes := attributes_of(cls):
-        yield f"Attributes: {attributes}.\n"
     if name in CONSTRUCTED:
         yield f"- **`{signature(cls.__init__, name=name, skip_first=True)}`**\n"
         return
+    for attribute, annotation in attributes_of(cls):
+        yield f"- **`{attribute}{annotation}`**\n  {explained(cls, attribute)}"
     for member_name, member in members(cls):
         function = getattr(member, "function", member)
-        if isinstance(member, property):
-            yield f"- **`{member_name}`**: {paragraph(member)}"
+        if is_property(member):
+            yield f"- **`{member_name}{typed(member)}`**\n  {paragraph(member)}"
         else:
             how = signature(function, name=member_name, skip_first=not isinstance(member, staticmethod))
             yield f"- **`{how}`**\n  {paragraph(function)}"
@@ -140,13 +195,11 @@ def registration() -> Iterator[str]:
     yield "  " + rest(Codec.register).replace("\n", "\n  ")
 
 
-def attributes_of(cls: type) -> str:
-    """The public attributes that the constructor of the class annotates."""
-    if cls.__name__ != "Checkpoint":
-        return ""
-    lines = inspect.getsource(cls).splitlines()
-    found = [line.strip().removeprefix("self.").split(" = ")[0] for line in lines if line.strip().startswith("self.")]
-    return ", ".join(f"`{text}`" for text in found if ":" in text and not text.startswith("_"))
+def typed(member: property | cached_property[Any]) -> str:
+    """What a property gives."""
+    getter = member.func if isinstance(member, cached_property) else member.fget
+    returns = inspect.signature(getter).return_annotation  # type: ignore[arg-type]
+    return "" if returns is inspect.Signature.empty else f": {bare(returns)}"
 
 
 def is_error(thing: Any) -> bool:
@@ -155,17 +208,22 @@ def is_error(thing: Any) -> bool:
 
 def api() -> str:
     import holdfast
+    from holdfast.engine.run import AsyncHolding, Holding
 
     names = ORDER + [name for name in holdfast.__all__ if name not in ORDER and not is_error(getattr(holdfast, name))]
+    after = {"Run": Holding, "AsyncRun": AsyncHolding}  # not names of holdfast, but what a claim gives
     parts = [
         MADE_BY,
         "# The interface\n",
         "Every public name of `holdfast`. A run is made and found through `Holdfast`, and worked with through `Run`.\n",
         "On an `AsyncHoldfast` or `AsyncRun` every call below is awaited (not the properties, `close` and `register`).",
         "The exceptions are public names too: see [errors](errors.md).\n",
+        "Lists of runs and of history entries are pages: see [`Page`](#page) and `limit`.\n",
     ]
     for name in names:
         parts += described(name, getattr(holdfast, name))
+        if name in after:
+            parts += described(after[name].__name__, after[name])
     return "\n".join(parts).rstrip() + "\n"
 
 

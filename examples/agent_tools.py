@@ -1,7 +1,7 @@
 """The tools of the example agent.
 
 They live in a module of their own, not in the script: an undo is stored by its name (`agent_tools:remove_file`), and
-whoever rolls a run back later must be able to import it by that name.
+whoever rolls a run back later must be able to import it by that name. So have this folder on PYTHONPATH there.
 """
 
 from __future__ import annotations

@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from holdfast.views import (
         AuditReport,
         Effect,
+        EntryContents,
         EntryInfo,
         Field,
         Page,
@@ -82,6 +83,7 @@ __all__ = [
     "Claimed",
     "DefinitionChanged",
     "Effect",
+    "EntryContents",
     "EntryInfo",
     "Field",
     "Holdfast",
@@ -139,6 +141,7 @@ _HOMES = {
     "views": (
         "AuditReport",
         "Effect",
+        "EntryContents",
         "EntryInfo",
         "Field",
         "Page",
@@ -163,4 +166,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return sorted(__all__)

@@ -160,10 +160,10 @@ class KeyMissing(HoldfastError):
 class StoreError(HoldfastError):
     """Something is wrong with the store."""
 
-    def __init__(self, place: str, message: str | None = None) -> None:
+    def __init__(self, place: str, message: str | None = None, *, what: str = "store") -> None:
         self.place = place
         detail = message if message is not None else (type(self).__doc__ or "").strip()
-        super().__init__(f"store {place}: {detail}")
+        super().__init__(f"{what} {place}: {detail}")
 
 
 class StoreNotFound(StoreError):

@@ -286,6 +286,7 @@ class Fold:
                     self.rolling.results[data["effect"]] = (data["ok"], data.get("error"))
             case Kind.COMPLETED | Kind.FAILED | Kind.CANCELLED:
                 self.ended = (Status(kind), data)
+                self.questions.clear()
 
     def _complete(self, seq: int, kind: str, data: Data) -> None:
         key = data["key"]
@@ -336,8 +337,10 @@ def question_id(uid: str, asked: Asked) -> str:
 def rollback_plan(fold: Fold, record: RunRecord, to: int) -> list[int]:
     """The effects, newest first, that a rollback to ``to`` has to deal with."""
     ranges = live_ranges(record.rewinds, max(record.seq, fold.seq))  # the fold may count what waits in the inbox
-    if not is_live(ranges, to) or to > record.seq:
-        raise NoCheckpoint(record.id, f"{to} is not in the run's effective history, so it cannot be rolled back to")
+    if not 0 <= to <= record.seq:
+        raise NoCheckpoint(record.id, f"there is no entry {to}; the newest is {record.seq}")
+    if not is_live(ranges, to):
+        raise NoCheckpoint(record.id, f"entry {to}: it was abandoned by a rollback; fork it with fork(at={to})")
     if to < record.base - 1:
         raise NoCheckpoint(
             record.id,

@@ -76,6 +76,15 @@ class EntryInfo(Struct, frozen=True):
     inherited: bool = False
 
 
+class EntryContents(Struct, frozen=True):
+    """One entry of a run's journal, with what it says as readable JSON: results, errors, who answered, and so on."""
+
+    seq: int
+    kind: str
+    at: datetime
+    contents: dict[str, Any]
+
+
 class RunInfo(Struct, frozen=True, kw_only=True):
     """A run in a list."""
 
@@ -104,6 +113,9 @@ class Page(Struct, Generic[T], frozen=True):
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def __getitem__(self, index: int) -> T:
+        return self.items[index]
 
 
 class PlannedUndo(Struct, frozen=True):

@@ -4,12 +4,15 @@ Points between which nothing changed leave the same behind, so of those only the
 acknowledged. The others are counted with it.
 """
 
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from holdfast.testing.crash import Fuse
+import holdfast
+from holdfast.testing.crash import Crash, Fuse
 from holdfast.testing.scenario import PARTS, SITES, whole
 from holdfast.testing.verdict import crash_at, crash_twice, without_crash
 
@@ -57,6 +60,24 @@ def test_going_on_needs_no_recovery(kind: str, name: str, memdir: Path, tally: C
     )
     site.wipe()
     assert not violations, "\n".join(violations)
+
+
+def test_a_backup_that_died_is_not_in_the_way_of_the_next(memdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed process leaves its unfinished file, and in a container the next one has the same number."""
+    with holdfast.open(f"files:///{memdir / 'store'}") as hf:
+        hf.run("one").save({"n": 1})
+        with monkeypatch.context() as patched, suppress(Crash):
+            patched.setattr(os, "unlink", lambda path: None)
+            patched.setattr(os, "replace", _die)
+            hf.backup(str(memdir / "backup"))
+        assert [path.name for path in memdir.glob("backup*")] != ["backup"]
+        assert hf.backup(str(memdir / "backup")) == 1
+    with holdfast.open(f"memory://{memdir.name}") as there:
+        assert there.restore(str(memdir / "backup")) == ("one",)
+
+
+def _die(*paths: str) -> None:
+    raise Crash
 
 
 @pytest.mark.torture

@@ -30,6 +30,22 @@ def start(store: str, folder: Path, *options: str) -> tuple[int, list[str]]:
     return process.returncode, process.stdout.splitlines()
 
 
+def kill_while_sending(store: str, folder: Path) -> None:
+    """Answer yes, go on, and kill the process while it sends the message."""
+    assert start(store, folder)[0] == WAITING
+    assert start(store, folder, "--answer", "yes")[0] == COMPLETE
+    process = subprocess.Popen(
+        [sys.executable, str(AGENT), store, "report", str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONUTF8": "1", "TOOL_SECONDS": "60"},
+    )
+    assert process.stdout is not None
+    assert any(line.startswith("tool   send_message") for line in process.stdout)
+    process.kill()
+    process.communicate()
+
+
 def calls(lines: list[str]) -> list[str]:
     return [line.split(maxsplit=1)[1] for line in lines if line.startswith("tool")]
 
@@ -62,3 +78,31 @@ def test_no_is_an_answer_too(store: str, memdir: Path) -> None:
     with holdfast.open(store) as hf:
         said = [message["content"] for message in hf.get("report").checkpoint().state if message["role"] == "tool"]
     assert said[-1] == "not sent: a person said no"
+
+
+@pytest.mark.parametrize(("said", "sent"), [("done", []), ("not-done", ["send_message customer"])])
+def test_a_person_says_what_became_of_a_killed_call(store: str, memdir: Path, said: str, sent: list[str]) -> None:
+    out = memdir / "out"
+    kill_while_sending(store, out)
+    assert start(store, out)[0] == REFUSED, "it does not send again on a guess"
+    assert start(store, out, "--resolve", said) == (COMPLETE, [])
+    assert start(store, out, "--resolve", said)[0] == REFUSED, "nothing is uncertain any more"
+    status, lines = start(store, out)
+    assert (status, calls(lines)) == (COMPLETE, sent)
+
+
+def test_a_tool_that_raises_tells_the_model(store: str, memdir: Path) -> None:
+    out = memdir / "out"
+    (out / "outline.md").mkdir(parents=True)  # so the file cannot be written
+    assert start(store, out)[0] == WAITING
+    with holdfast.open(store) as hf:
+        said = [message["content"] for message in hf.get("report").checkpoint().state if message["role"] == "tool"]
+    assert said[0].startswith("failed: IsADirectoryError")
+    assert said[1].startswith("wrote")
+
+
+def test_what_cannot_be_opened_or_found_is_a_message(store: str, memdir: Path) -> None:
+    assert start("redis://here", memdir / "out")[0] == REFUSED
+    assert start(store, memdir / "out", "--answer", "yes")[0] == REFUSED
+    with holdfast.open(store) as hf:
+        assert list(hf.runs()) == [], "an answer makes no run"

@@ -25,10 +25,13 @@ def test_the_demo_tells_the_truth(memdir: Path) -> None:
         assert f"\n{chapter}/7 " in told
     assert re.search(r"ok: process \d+ was ended by SIGKILL", told)
     assert "summary.md uncertain" in told
-    assert "  draft.md | 1 | 0\n" in told  # called by the first process, not by the second
-    assert "  summary.md | 1 | 1\n" in told  # died in the act, so it was called again
+    assert "  calls of   | first process | second process\n" in told
+    assert "  draft.md   | 1             | 0\n" in told  # called by the first process, not by the second
+    assert "  summary.md | 1             | 1\n" in told  # died in the act, so it was called again
     assert "send: 'maybe' is none of yes, no" in told
+    assert "won (this is its 3rd holder)" in told
     assert "ok: exactly one of two won" in told
+    assert "then made again (the same file, undone above)" in told
     assert "before: draft.md, outbox.txt, outline.md, summary.md\n" in told
     assert "after:  outbox.txt, outline.md\n" in told
     assert told.count("verifies") == 2

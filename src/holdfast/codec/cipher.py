@@ -78,6 +78,8 @@ class Keyring:
     __slots__ = ("_keys", "current")
 
     def __init__(self, keys: Mapping[str, bytes], current: str) -> None:
+        if not isinstance(keys, Mapping):
+            raise UsageError(f"a keyring is Keyring({{id: key}}, current=id), not of one {type(keys).__name__}")
         for key_id, key in keys.items():
             if not isinstance(key_id, str) or not key_id:
                 raise UsageError(f"the id of a master key is a text that is not empty, not {key_id!r}")
@@ -99,27 +101,31 @@ class Keyring:
         key = clock.random_bytes(_KEY_BYTES)
         return DataKey(key), self._wrap(uid, key, clock)
 
-    def unwrap(self, uid: str, wrapped: WrappedKey) -> DataKey:
-        """The data key of the journal; raises `KeyMissing` if its master key is not here, or is another."""
-        return DataKey(self._unwrap(uid, wrapped))
+    def unwrap(self, uid: str, wrapped: WrappedKey, *, of: str | None = None) -> DataKey:
+        """The data key of the journal; raises `KeyMissing` if its master key is not here, or is another.
 
-    def rewrap(self, uid: str, wrapped: WrappedKey, clock: Clock) -> WrappedKey:
+        ``of`` says in the message whose it is.
+        """
+        return DataKey(self._unwrap(uid, wrapped, of))
+
+    def rewrap(self, uid: str, wrapped: WrappedKey, clock: Clock, *, of: str | None = None) -> WrappedKey:
         """The same data key, wrapped by the current master key."""
-        return self._wrap(uid, self._unwrap(uid, wrapped), clock)
+        return self._wrap(uid, self._unwrap(uid, wrapped, of), clock)
 
     def _wrap(self, uid: str, key: bytes, clock: Clock) -> WrappedKey:
         nonce = clock.random_bytes(_NONCE_BYTES)
         sealed = self._keys[self.current].encrypt(nonce, key, _binding(self.current, uid))
         return WrappedKey(key_id=self.current, blob=nonce + sealed)
 
-    def _unwrap(self, uid: str, wrapped: WrappedKey) -> bytes:
+    def _unwrap(self, uid: str, wrapped: WrappedKey, of: str | None) -> bytes:
+        whose = of or f"journal {uid}"
         master = self._keys.get(wrapped.key_id)
         if master is None:
-            raise KeyMissing(f"journal {uid}: the master key {wrapped.key_id!r} is not in the keyring; add it")
+            raise KeyMissing(f"{whose}: the master key {wrapped.key_id!r} is not in the keyring; add it")
         key = _decrypt(master, wrapped.blob, _binding(wrapped.key_id, uid))
         if key is None:
             raise KeyMissing(
-                f"journal {uid}: its data key does not open with the master key {wrapped.key_id!r}; "
+                f"{whose}: its data key does not open with the master key {wrapped.key_id!r}; "
                 f"another key was put under that id, or the wrapped key was changed"
             )
         return key

@@ -10,12 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import new_uid
 from holdfast.codec import Codec, Keyring, WrappedKey
 from holdfast.commit import Committer
 from holdfast.engine import archive
+from holdfast.engine.checks import (
+    check_opening,
+    check_retention,
+    check_runs_page,
+    check_texts,
+    micros_of,
+    statuses_of,
+    tags_of,
+)
 from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, drive
 from holdfast.engine.journals import Journals
 from holdfast.engine.lease import Lease
@@ -113,10 +122,12 @@ class Holdfast(Operable):
         its version): a run that was made for another one is refused with `DefinitionChanged`.
         """
         check_id(id)
+        check_texts(workflow=workflow)
+        labels = tags_of(tags)
         digest = self._codec.digest(self._codec.encode(definition, "definition")) if definition is not None else None
         record = yield Read(lambda: self._store.get(id))
         if record is None:
-            create = self._first(id, workflow, digest, _checked_tags(tags))
+            create = self._first(id, workflow, digest, labels)
             record = yield Settle(self._committer.submit(create))
         self._check_same(record, workflow, digest)
         return self._handle(record)
@@ -163,7 +174,7 @@ class Holdfast(Operable):
         """The run of this id; raises `RunNotFound` if there is none."""
         record = yield Read(lambda: self._store.get(check_id(id)))
         if record is None:
-            raise RunNotFound(id)
+            raise RunNotFound(id, f"there is no such run in {self._store.place}; hf.run({id!r}) would make it")
         return self._handle(record)
 
     @Operation
@@ -180,16 +191,16 @@ class Holdfast(Operable):
         after: str | None = None,
     ) -> Op[Page[RunInfo]]:
         """Runs, newest first, filtered and paged: give the page's ``next`` as ``after=``."""
+        check_texts(workflow=workflow, prefix=prefix)
+        check_runs_page(limit, after)
         filter = Filter(
-            statuses=_statuses(status),
+            statuses=statuses_of("status", status),
             workflow=workflow,
-            tags=tuple(sorted(_checked_tags(tags).items())),
+            tags=tuple(sorted(tags_of(tags).items())),
             prefix=prefix,
-            created_from=_micros(created_from),
-            created_before=_micros(created_before),
+            created_from=micros_of("created_from", created_from),
+            created_before=micros_of("created_before", created_before),
         )
-        if limit < 1:
-            raise UsageError(f"limit={limit}: a page has at least one run")
         found = yield Read(lambda: self._store.find(filter, before=after, limit=limit + 1))
         page = [run_info(record) for record in found[:limit]]
         return Page(tuple(page), page[-1].uid if len(found) > limit else None)
@@ -232,9 +243,10 @@ class Holdfast(Operable):
         """
         if older_than is None and not keep_last and statuses is None:
             raise UsageError("prune() would delete every ended run: say older_than=, keep_last= or statuses=")
+        check_retention(older_than, keep_last)
         now = self._store.clock.now()
         limit = now - older_than // timedelta(microseconds=1) if older_than is not None else now
-        filter = Filter(statuses=_statuses(ENDED if statuses is None else statuses))
+        filter = Filter(statuses=statuses_of("statuses", ENDED if statuses is None else statuses))
         pruned: list[str] = []
         seen, before = 0, None
         while page := (yield Read(lambda before=before: self._store.find(filter, before=before, limit=500))):  # type: ignore[misc]
@@ -272,7 +284,8 @@ class Holdfast(Operable):
             for record in page:
                 if record.key_id in (None, keyring.current) or record.key_blob is None:
                     continue
-                new = keyring.rewrap(record.uid, WrappedKey(record.key_id, record.key_blob), self._store.clock)
+                wrapped = WrappedKey(record.key_id, record.key_blob)
+                new = keyring.rewrap(record.uid, wrapped, self._store.clock, of=f"run {record.id!r}")
                 swap: Callable[[], bool] = lambda record=record, new=new: self._store.rewrap(  # type: ignore[misc]  # noqa: E731
                     record.uid, record.key_blob, new.key_id, new.blob
                 )
@@ -286,30 +299,17 @@ class Holdfast(Operable):
 class AsyncHoldfast(Holdfast, Async):
     """The same for async callers: every operation is awaited."""
 
+    if TYPE_CHECKING:
 
-def _checked_tags(tags: Mapping[str, str] | None) -> dict[str, str]:
-    made = dict(tags or {})
-    if not all(isinstance(name, str) and isinstance(value, str) for name, value in made.items()):
-        raise UsageError(f"tags are text by text, not {made!r}")
-    return made
-
-
-def _statuses(given: Status | str | Collection[Status | str] | None) -> tuple[Status, ...]:
-    if given is None:
-        return ()
-    names = [given] if isinstance(given, str) else list(given)
-    try:
-        return tuple(sorted(Status(name) for name in names))
-    except ValueError as error:
-        raise UsageError(f"{error}; a status is one of {', '.join(Status)}") from None
-
-
-def _micros(moment: datetime | None) -> int | None:
-    if moment is None:
-        return None
-    if moment.tzinfo is None:
-        raise UsageError(f"{moment!r} has no time zone; give one, such as datetime.UTC")
-    return int(moment.timestamp() * 1_000_000)
+        async def run(
+            self,
+            id: str,
+            *,
+            workflow: str | None = None,
+            definition: Any = None,
+            tags: Mapping[str, str] | None = None,
+        ) -> AsyncRun: ...
+        async def get(self, id: str) -> AsyncRun: ...
 
 
 def open(
@@ -325,8 +325,7 @@ def open(
     ``keys`` encrypts everything that is put in. ``lease`` is how many seconds a claim outlives its last heartbeat.
     ``max_bytes`` is the largest payload. A ``store`` of one's own is used in place of the URL.
     """
-    if lease <= 0:
-        raise UsageError(f"lease={lease}: a lease lasts for more than 0 seconds")
+    check_opening(keys, lease, max_bytes)
     if store is None:
         from holdfast.stores import open_store
 

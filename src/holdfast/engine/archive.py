@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.engine.checks import shown
 from holdfast.engine.drive import Op, Read
 from holdfast.engine.journals import check_gapless
-from holdfast.errors import BackupDamaged, RunExists, StoreError, StoreTooNew
+from holdfast.errors import BackupDamaged, RunExists, StoreError, StoreTooNew, UsageError
 from holdfast.journal import verify
 from holdfast.model import ENDED, Entry, Filter, Item, RunRecord, Status
 from holdfast.stores.base import READER, Store
@@ -40,12 +41,18 @@ class _Archived(msgspec.Struct):
 
 def backup(hf: Holdfast, path: str) -> Op[int]:
     """Copy the whole store into one file, while others work; returns the number of runs."""
-    return int((yield Read(lambda: _backup(hf._store, os.fspath(path)))))
+    return int((yield Read(lambda: _backup(hf._store, _path_of(path)))))
+
+
+def _path_of(path: Any) -> str:
+    if not isinstance(path, str | os.PathLike):
+        raise UsageError(f"{shown('path', path)}: a backup is a file, named by its path")
+    return os.fsdecode(path)
 
 
 def _backup(store: Store, path: str) -> int:
     digest, runs = sha256(), 0
-    temporary = f"{path}.{os.getpid()}.new"
+    temporary = f"{path}.{store.clock.random_bytes(6).hex()}.new"  # numbers of processes come again, in a container soon
     try:
         with open(temporary, "xb") as file:
             for line in _lines(store):
@@ -58,7 +65,7 @@ def _backup(store: Store, path: str) -> int:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        raise StoreError(path, f"the backup could not be written: {error.strerror}") from error
+        raise StoreError(path, f"it could not be written: {error.strerror}", what="backup") from error
     finally:
         if os.path.exists(temporary):
             os.unlink(temporary)
@@ -90,7 +97,7 @@ def restore(hf: Holdfast, path: str) -> Op[tuple[str, ...]]:
 
     Nothing is restored if the file is damaged (`BackupDamaged`) or one of its runs is here already (`RunExists`).
     """
-    return (yield Read(lambda: _restore(hf._store, os.fspath(path))))  # type: ignore[no-any-return]
+    return (yield Read(lambda: _restore(hf._store, _path_of(path))))  # type: ignore[no-any-return]
 
 
 def _restore(store: Store, path: str) -> tuple[str, ...]:
@@ -130,14 +137,14 @@ def _read(path: str) -> list[_Archived]:
             *lines, footer = file.read().splitlines(keepends=True)
         end: Any = msgspec.json.decode(footer)
         if end["sha256"] != sha256(b"".join(lines)).hexdigest() or end["runs"] != len(lines) - 1:
-            raise BackupDamaged(path)
+            raise BackupDamaged(path, what="backup")
         header: Any = msgspec.json.decode(lines[0])
         if header["format"] != FORMAT:
-            raise BackupDamaged(path, "this is not a backup of Holdfast; nothing was restored")
+            raise BackupDamaged(path, "this is not a backup of Holdfast; nothing was restored", what="backup")
         if header["oldest_reader"] > READER:
-            raise StoreTooNew(path, "the backup was written by a newer Holdfast; upgrade this one")
+            raise StoreTooNew(path, "it was written by a newer Holdfast; upgrade this one", what="backup")
         return [msgspec.json.decode(line, type=_Archived) for line in lines[1:]]
     except OSError as error:
-        raise StoreError(path, f"the backup could not be read: {error.strerror}") from error
+        raise StoreError(path, f"it could not be read: {error.strerror}", what="backup") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise BackupDamaged(path) from error
+        raise BackupDamaged(path, what="backup") from error

@@ -104,6 +104,12 @@ class Checkpoint:
         return {key: self._value(tree, f"answer {key}") for key, tree in self._steps.load().answers.items()}
 
     @property
+    def error(self) -> str | None:
+        """What the run failed with, or why it was cancelled, if it was by then."""
+        ended = self._steps.load().ended
+        return ended[1].get("error") if ended is not None else None
+
+    @property
     def result(self) -> Any:
         """What the run was completed with, if it was by then."""
         ended = self._steps.load().ended

@@ -9,8 +9,9 @@ on an `AsyncRun`.
 
 from __future__ import annotations
 
-import functools
+import inspect
 from collections.abc import Callable, Coroutine, Generator
+from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from holdfast.commit import Committer, Ticket
@@ -65,11 +66,11 @@ class Async:
 
 
 class Operation(Generic[S, P, R]):
-    """A generator method that is driven in the way that its object wants."""
+    """A generator method that is driven in the way that its object wants: a plain method, or one to be awaited."""
 
     def __init__(self, function: Callable[Concatenate[S, P], Op[R]]) -> None:
         self.function = function
-        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+        self._plain, self._awaited = _methods(function)
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...
@@ -78,16 +79,28 @@ class Operation(Generic[S, P, R]):
     @overload
     def __get__(self, instance: object, owner: type) -> Callable[P, R]: ...
     def __get__(self, instance: Any, owner: type) -> Any:
-        if instance is None:
-            return self
-        driver = drive_async if isinstance(instance, Async) else drive
-        function = self.function
+        method = self._awaited if issubclass(owner, Async) else self._plain
+        return method if instance is None else MethodType(method, instance)
 
-        @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return driver(function(instance, *args, **kwargs), instance._committer)
 
-        return call
+def _methods(function: Callable[..., Op[Any]]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The two methods that an operation becomes, which look to users like what they do."""
+
+    def plain(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return drive(function(self, *args, **kwargs), self._committer)
+
+    async def awaited(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return await drive_async(function(self, *args, **kwargs), self._committer)
+
+    signature = inspect.signature(function)
+    gives = str(signature.return_annotation).removeprefix("Op[").removesuffix("]")
+    methods: tuple[Any, Any] = (plain, awaited)
+    for method in methods:
+        method.__name__, method.__doc__, method.__module__ = function.__name__, function.__doc__, function.__module__
+        method.__qualname__ = function.__qualname__
+        method.__signature__ = signature.replace(return_annotation=gives)
+        method.function = function
+    return methods
 
 
 def drive(operation: Op[R], committer: Committer) -> R:

@@ -123,7 +123,8 @@ class Journals:
                 raise KeyMissing(
                     f"run {record.id!r} is encrypted with key {record.key_id!r}; open the store with keys="
                 )
-            key = self._keys[uid] = self.keyring.unwrap(uid, WrappedKey(record.key_id, record.key_blob))
+            wrapped = WrappedKey(record.key_id, record.key_blob)
+            key = self._keys[uid] = self.keyring.unwrap(uid, wrapped, of=f"run {record.id!r}")
         return key
 
     def data(self, run: str, uid: str, entry: Entry) -> Data:
@@ -176,6 +177,14 @@ class Journals:
                 raise RunDamaged(record.id, f"entry {entry.seq} ({entry.kind}) does not add up: {error!r}") from error
         fold.seq = max(fold.seq, upto)
         return fold
+
+    def contents(self, record: RunRecord, uid: str, entry: Entry) -> dict[str, Any]:
+        """What an entry says, readable without the user's classes. Of a save, the whole of what was saved."""
+        data = self.data(record.id, uid, entry)
+        if entry.kind == Kind.SAVED and "erased" not in data:
+            saved = self.state(record, entry.seq)
+            data = saved.tree if saved is not None else {}
+        return {name: self.codec.raw(value) for name, value in data.items()}
 
     # --- states
 

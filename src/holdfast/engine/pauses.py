@@ -63,12 +63,14 @@ def questions(run: Run) -> Op[tuple[Question, ...]]:
     return tuple(question(run.id, run.uid, asked) for asked in fold.questions.values())
 
 
-def answer(run: Run, value: Any, *, question: str | None = None, by: str | None = None) -> Op[None]:
+def answer(run: Run, value: Any, *, question: str | Question | None = None, by: str | None = None) -> Op[None]:
     """Answer an open question (the only one, if none is named). Anybody may; the first answer counts.
 
     Raises `AnswerRefused` naming every problem if it does not fit the fields, and `QuestionClosed` if the question
     was answered already. Nothing is consumed then.
     """
+    if isinstance(question, Question):
+        question = question.id
     open_questions = yield from questions(run)
     chosen = [asked for asked in open_questions if question in (None, asked.id)]
     if not chosen:

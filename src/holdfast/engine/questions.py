@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.engine.checks import shown
 from holdfast.errors import AnswerRefused, UsageError
 from holdfast.views import Field
 
@@ -18,6 +19,8 @@ _NAMES = frozenset({"text", "integer", "number", "boolean", "choice"})
 
 def form(fields: Iterable[Field | Mapping[str, Any]]) -> tuple[Field, ...]:
     """The fields of a question, checked. Each is a `Field` or a mapping with the same names."""
+    if isinstance(fields, Mapping | Field | str) or not isinstance(fields, Iterable):
+        raise UsageError(f"{shown('fields', fields)}: is a list of fields, such as [Field('name', 'text')]")
     made = tuple(_field(field) for field in fields)
     names = [field.name for field in made]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -29,25 +32,42 @@ def form(fields: Iterable[Field | Mapping[str, Any]]) -> tuple[Field, ...]:
 def _field(given: Field | Mapping[str, Any]) -> Field:
     if isinstance(given, Field):
         field = given
+    elif not isinstance(given, Mapping):
+        raise UsageError(f"{shown('fields', [given])}: each is a Field or a mapping, such as Field('name', 'text')")
     else:
         unknown = set(given) - set(Field.__struct_fields__)
         if unknown or "name" not in given:
             raise UsageError(f"field {dict(given)!r}: needs a name, and knows {', '.join(Field.__struct_fields__)}")
         field = Field(**given)
-    kind = _TYPES.get(field.type, field.type)
+    _check_parts(field.name, field.label, field.required, field.options)
+    kind = _kind(field.type)
     options = tuple(field.options)
     if options and kind == "text":
         kind = "choice"
-    if not isinstance(field.name, str) or not field.name:
-        raise UsageError(f"a field's name is text, not {field.name!r}")
     if kind not in _NAMES:
-        raise UsageError(f"field {field.name}: type {field.type!r} is none of {', '.join(sorted(_NAMES))}")
+        raise UsageError(f"field {field.name}: {shown('type', field.type)} is none of {', '.join(sorted(_NAMES))}")
     if (kind == "choice") != bool(options) or not all(isinstance(option, str) for option in options):
         raise UsageError(f"field {field.name}: a choice has options (text), and only a choice has")
     made = replace(field, type=kind, options=options)
     if made.default is not None and (problem := _problem(made, made.default)):
         raise UsageError(f"the default of {problem}")
     return made
+
+
+def _kind(given: Any) -> Any:
+    return _TYPES.get(given, given) if isinstance(given, str | type) else None
+
+
+def _check_parts(name: Any, label: Any, required: Any, options: Any) -> None:
+    """What is stored must be of the types that it is read back as."""
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"a field's name is text, not {name!r}")
+    if not isinstance(label, str | None):
+        raise UsageError(f"field {name}: {shown('label', label)} is not text")
+    if not isinstance(required, bool):
+        raise UsageError(f"field {name}: {shown('required', required)} is neither True nor False")
+    if not isinstance(options, list | tuple):
+        raise UsageError(f"field {name}: {shown('options', options)} is not a list of text")
 
 
 def check_answer(run: str, fields: tuple[Field, ...], answer: Any) -> Any:

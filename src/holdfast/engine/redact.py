@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.codec import left_of, redaction
+from holdfast.engine.checks import check_seq
 from holdfast.engine.drive import Op, Read
 from holdfast.errors import UsageError
 from holdfast.journal import Data, erased, payload_digest
@@ -24,6 +25,8 @@ def redact(run: Run, *seqs: int, by: str | None = None, why: str | None = None) 
 
     A state that builds on one of them is saved once more, as a whole; so save one without what is to go first.
     """
+    for seq in seqs:
+        check_seq("seq", seq)
     before = yield Read(run._record)
     lease, owned = yield from run._enter(ANY)
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.checks import check_seq
 from holdfast.engine.drive import Call, Op, Read
 from holdfast.engine.pauses import drain
 from holdfast.engine.steps import effect
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 def plan_rollback(run: Run, to: int) -> Op[RollbackPlan]:
     """What a rollback to this entry would do, without doing it."""
+    check_seq("to", to)
     record = yield Read(run._record)
     fold = yield from run._seen()
     marks = [fold.ledger[seq] for seq in rollback_plan(fold, record, to)]
@@ -42,6 +44,7 @@ def rollback(run: Run, to: int) -> Op[RollbackReport]:
 
     An undo that fails is reported and the others are still made. Works on ended runs too, which can then go on.
     """
+    check_seq("to", to)
     lease, owned = yield from run._enter(allow=LIVE | ENDED)
     try:
         yield from drain(run, lease)  # an effect that was marked while the run was held is one to deal with

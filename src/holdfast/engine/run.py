@@ -11,16 +11,17 @@ writing call outside of such a block claims the run for just that call.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.clock import new_uid
 from holdfast.commit import Ticket
 from holdfast.engine import pauses, rollback, steps
 from holdfast.engine.audit import audit
 from holdfast.engine.checkpoint import Checkpoint, StepsAt
-from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, drive
+from holdfast.engine.checks import check_history_page, check_seq, check_texts
+from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, drive, drive_async
 from holdfast.engine.lease import Lease
 from holdfast.engine.redact import redact
 from holdfast.errors import (
@@ -45,10 +46,12 @@ from holdfast.journal import (
 )
 from holdfast.model import Append, Change, Create, Kind, RunRecord, Status
 from holdfast.stores.base import ANY, LIVE, check_id
-from holdfast.views import EntryInfo, Page, RunInfo, moment
+from holdfast.views import EntryContents, EntryInfo, Page, RunInfo, moment
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
+
+T = TypeVar("T")
 
 
 class Run(Operable):
@@ -66,6 +69,7 @@ class Run(Operable):
         self._lease: Lease | None = None
         self._fold: Fold | None = None
         self._active: set[str] = set()
+        self._inside = False  # of a ``with run.claim():`` block
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id!r}>"
@@ -106,6 +110,11 @@ class Run(Operable):
                     "finishes it"
                 )
             return self._lease, False
+        if self._inside:
+            raise UsageError(
+                f"run {self.id!r}: its claim was given up inside of this block, by pause(), release() or its end; leave "
+                "the block, and claim the run again when it can go on"
+            )
         return (yield from self._claim(allow)), True
 
     def _leave(self, lease: Lease, owned: bool) -> Op[None]:
@@ -185,7 +194,8 @@ class Run(Operable):
     def claim(self) -> Holding:
         """Become the one holder of the run; raises `Claimed` if another one has it.
 
-        ``with run.claim():`` gives it up at the end of the block. Without ``with``, call `release`.
+        ``with run.claim():`` gives it up at the end of the block. Without ``with``, call `release`. A writing call
+        outside of any claim takes one for itself.
         """
         return Holding(self, drive(self._hold(), self._committer))
 
@@ -223,6 +233,7 @@ class Run(Operable):
         checkpoint is what was given to its save: leave out ``next`` or ``queue``, and it has none. To change the
         state alone, use `edit`.
         """
+        check_texts(next=next, node=node)
         tree: Data = {"state": self._codec.encode(state, "state")}
         for name, value in (("node", node), ("next", next), ("queue", queue), ("variables", variables)):
             if value is not None:
@@ -245,6 +256,7 @@ class Run(Operable):
     @Operation
     def checkpoint(self, seq: int | None = None, *, type: Any = None) -> Op[Checkpoint]:
         """The run as it was at a sequence number, or as it is now. ``type`` is the state's type, if not registered."""
+        check_seq("seq", 0 if seq is None else seq)
         record = yield Read(self._record)
         at = record.seq if seq is None else seq
         saved = yield Read(lambda: self._journals.state(record, seq))
@@ -256,6 +268,7 @@ class Run(Operable):
     @Operation
     def history(self, *, limit: int = 100, after: str | None = None, kind: str | None = None) -> Op[Page[EntryInfo]]:
         """The run's entries, oldest first, without their contents."""
+        check_history_page(limit, after, kind)
         record = yield Read(self._record)
         lo = 0 if after is None else _cursor(after) + 1
         ranges = live_ranges(record.rewinds, record.seq)
@@ -274,11 +287,21 @@ class Run(Operable):
                 last = hi
         return Page(tuple(found), str(last) if last < record.seq else None)
 
+    @Operation
+    def entry(self, seq: int) -> Op[EntryContents]:
+        """One entry with its contents in a readable JSON form, which needs none of the user's classes."""
+        check_seq("seq", seq)
+        record = yield Read(self._record)
+        uid, entry = yield Read(lambda: self._journals.entry(record, seq))
+        contents = yield Read(lambda: self._journals.contents(record, uid, entry))
+        return EntryContents(seq, entry.kind, moment(entry.at), contents)
+
     # --- forks
 
     @Operation
     def fork(self, at: int | None = None, *, id: str | None = None) -> Op[Run]:
         """A new run that shares this one's history up to ``at`` (by default: all of it) and then goes its own way."""
+        check_seq("at", 0 if at is None else at)
         record = yield Read(self._record)
         point = record.seq if at is None else at
         origin, shared = yield Read(lambda: self._journals.entry(record, point))
@@ -307,7 +330,7 @@ class Run(Operable):
         )
         made = yield Settle(self._committer.submit(Create(child, (entry,))))
         if made.uid != uid:
-            raise RunExists(fork_id)
+            raise RunExists(fork_id, "a run with this id exists already; choose another id")
         return self._sibling(fork_id, uid)
 
     def _sibling(self, id: str, uid: str) -> Run:
@@ -315,7 +338,24 @@ class Run(Operable):
 
     # --- steps, pauses, going back
 
-    once = Operation(steps.once)
+    if TYPE_CHECKING:
+
+        def once(
+            self,
+            key: str,
+            function: Callable[..., T],
+            /,
+            *args: Any,
+            target: str | None = None,
+            undo: Callable[..., Any] | None = None,
+            reversible: bool | None = None,
+            at_most_once: bool = False,
+            check_args: bool = True,
+            result_type: Any = None,
+            **kwargs: Any,
+        ) -> T: ...
+    else:
+        once = Operation(steps.once)
     mark = Operation(steps.mark)
     resolve = Operation(steps.resolve)
     is_completed = Operation(steps.is_completed)
@@ -388,53 +428,89 @@ class Run(Operable):
 class AsyncRun(Run, Async):
     """The same for async callers: every operation is awaited, and a claim is entered with ``async with``."""
 
+    if TYPE_CHECKING:
+
+        @overload  # type: ignore[override]
+        async def once(
+            self,
+            key: str,
+            function: Callable[..., Awaitable[T]],
+            /,
+            *args: Any,
+            target: str | None = None,
+            undo: Callable[..., Any] | None = None,
+            reversible: bool | None = None,
+            at_most_once: bool = False,
+            check_args: bool = True,
+            result_type: Any = None,
+            **kwargs: Any,
+        ) -> T: ...
+        @overload
+        async def once(
+            self,
+            key: str,
+            function: Callable[..., T],
+            /,
+            *args: Any,
+            target: str | None = None,
+            undo: Callable[..., Any] | None = None,
+            reversible: bool | None = None,
+            at_most_once: bool = False,
+            check_args: bool = True,
+            result_type: Any = None,
+            **kwargs: Any,
+        ) -> T: ...
+        async def once(self, key: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
+        async def fork(self, at: int | None = None, *, id: str | None = None) -> AsyncRun: ...
+
     def claim(self) -> AsyncHolding:  # type: ignore[override]
         """Become the one holder of the run: ``async with run.claim():``, or ``await run.claim()``."""
         return AsyncHolding(self)
 
 
 class Holding:
-    """A claim in a ``with`` statement."""
+    """A claim in a ``with`` statement, which gives the run."""
 
     def __init__(self, run: Run, lease: Lease) -> None:
         self.epoch = lease.record.epoch
         self._run = run
         self._lease = lease
 
-    def __enter__(self) -> Holding:
-        return self
+    def __enter__(self) -> Run:
+        self._run._inside = True
+        return self._run
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._run._inside = False
         if self._run._lease is self._lease:
             self._run.release()
 
 
 class AsyncHolding:
-    """A claim to be awaited, or entered with ``async with``."""
+    """A claim to be awaited, or entered with ``async with``; either gives the run."""
 
     def __init__(self, run: AsyncRun) -> None:
         self._run = run
         self._lease: Lease | None = None
 
-    def __await__(self) -> Generator[Any, None, AsyncHolding]:
-        return self.__aenter__().__await__()
+    def __await__(self) -> Generator[Any, None, AsyncRun]:
+        return self._hold().__await__()
 
-    async def __aenter__(self) -> AsyncHolding:
-        from holdfast.engine.drive import drive_async
-
+    async def _hold(self) -> AsyncRun:
         self._lease = await drive_async(self._run._hold(), self._run._committer)
-        return self
+        return self._run
 
-    @property
-    def epoch(self) -> int | None:
-        """The epoch of the claim."""
-        return self._lease.record.epoch if self._lease is not None else None
+    async def __aenter__(self) -> AsyncRun:
+        await self._hold()
+        self._run._inside = True
+        return self._run
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._run._inside = False
         if self._run._lease is self._lease:
             await self._run.release()
 

@@ -45,6 +45,10 @@ def once(
     (``check_args=False`` allows that), `Uncertain` if an ``at_most_once`` step died in the act or raised anything but
     `NotDone`.
     """
+    if not callable(function):
+        raise UsageError(f"once({key!r}, ...) takes a function and then its arguments, not {function!r}")
+    if target is not None and not isinstance(target, str):
+        raise UsageError(f"target={target!r}: is an option of once, and text; give your function's own by position")
     call = _describe(run, key, function, args, kwargs, check_args)
     if undo is not None:
         call |= {"undo": name_of(undo)}
@@ -60,11 +64,7 @@ def once(
         if key in run._active:
             raise UsageError(f"step {key!r} of run {run.id!r} is being run by another thread or task already")
         if at_most_once and key in lease.fold.intents:
-            raise Uncertain(
-                run.id,
-                f"step {key!r} ({call['tool']}) was begun, and it is not known whether it was done; "
-                f"say what happened with run.resolve({key!r}, done=True, result=...) or done=False",
-            )
+            raise Uncertain(run.id, _doubt(call, lease.fold.ledger[lease.fold.intents[key]]))
         run._active.add(key)
         try:
             if undo is not None or target is not None or reversible is not None or at_most_once:
@@ -79,6 +79,15 @@ def once(
             run._active.discard(key)
     finally:
         yield from run._leave(lease, owned)
+
+
+def _doubt(call: Data, begun: Mark) -> str:
+    key = call["key"]
+    how = f"raised {begun.error}" if begun.error else "was begun and its process died"
+    return (
+        f"step {key!r} ({call['tool']}) {how}, and it is not known whether it was done; "
+        f"say what happened with run.resolve({key!r}, done=True, result=...) or done=False"
+    )
 
 
 def _act(
@@ -120,10 +129,11 @@ def _describe(
 
 def _stored(run: Run, key: str, done: Step, call: Data, check_args: bool, result_type: Any) -> Any:
     if check_args and done.digest is not None and done.digest != call["digest"]:
+        how = f"as {call['tool']}, another function" if call["tool"] != done.tool else "with other arguments"
         raise NonDeterminism(
             run.id,
-            f"step {key!r} was completed at {done.seq} as {done.tool}; now it is called as {call['tool']} "
-            "or with other arguments. Use another key, or check_args=False to take the stored result anyway",
+            f"step {key!r} was completed at {done.seq} as {done.tool}; now it is called {how}. Use another key, or "
+            "check_args=False to take the stored result anyway",
         )
     if done.erased:
         raise Redacted(run.id, f"the result of step {key!r} was erased on request")

@@ -60,7 +60,15 @@ def find(name: str) -> Callable[..., Any]:
         for part in qualname.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise UndoRefused(f"undo {name} cannot be found here ({error}); import its module, or register it") from error
+        raise UndoRefused(f"undo {name} cannot be found here ({error}); {_remedy(module_name, error)}") from error
     if not isinstance(found, FunctionType) or found.__module__ != module_name:
         raise UndoRefused(f"undo {name} is not a function that is defined in {module_name}")
     return found
+
+
+def _remedy(module: str, error: ImportError | AttributeError) -> str:
+    if module == "__main__":
+        return "it was defined in a script; roll back from that script, or register it with undo_function"
+    if isinstance(error, ImportError):
+        return "put its folder on PYTHONPATH, or register it with undo_function"
+    return "put it back under that name, or register it with undo_function"

@@ -2,32 +2,90 @@
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
 from holdfast.clock import Clock
 from holdfast.errors import StoreNotFound, UsageError
 from holdfast.stores.base import Store
 
 __all__ = ["Store", "open_store"]
 
+_SCHEMES = ("memory", "files", "sqlite")
+
 
 def open_store(url: str, *, clock: Clock | None = None) -> Store:
     """The store at a URL: ``memory://[name]``, ``files:///path`` or ``sqlite:///path[?durability=full|normal]``."""
+    _check_is_text(url)
     scheme, colon, rest = url.partition("://")
     location, _, query = rest.partition("?")
+    path = location.removeprefix("/")
+    if scheme not in _SCHEMES or not colon or (scheme != "memory" and (not path or path == location)):
+        raise StoreNotFound(url, _hint(url))
+    if scheme != "memory":
+        _check_path(url, scheme, path)
     options = dict(option.partition("=")[::2] for option in query.split("&") if option)
-    known = {"sqlite": {"durability"}}.get(scheme, set())
-    if unknown := sorted(set(options) - known):
+    if unknown := sorted(set(options) - {"sqlite": {"durability"}}.get(scheme, set())):
         raise UsageError(f"store {url}: unknown option {', '.join(unknown)}")
-    if scheme == "memory" and colon:
+    if scheme == "memory":
         from holdfast.stores.memory import MemoryStore
 
         return MemoryStore(location, clock=clock)
-    path = location.removeprefix("/")
-    if scheme in ("sqlite", "files") and colon and location.startswith("/") and path:
-        if scheme == "sqlite":
-            from holdfast.stores.sqlite import SqliteStore
+    if scheme == "sqlite":
+        from holdfast.stores.sqlite import SqliteStore
 
-            return SqliteStore(path, clock=clock, **options)
-        from holdfast.stores.files import FilesStore
+        return SqliteStore(path, clock=clock, **options)
+    from holdfast.stores.files import FilesStore
 
-        return FilesStore(path, clock=clock)
-    raise StoreNotFound(url)
+    return FilesStore(path, clock=clock)
+
+
+# --- a URL that was not meant that way
+
+
+def _check_is_text(url: Any) -> None:
+    if isinstance(url, os.PathLike):
+        example = _guess(os.fsdecode(url))
+        raise UsageError(f"url={url!r}: a store is named by a URL such as {example}, not by a path")
+    if not isinstance(url, str):
+        raise UsageError(f"url={url!r}: a store is named by a URL such as sqlite:///runs.db, not {type(url).__name__}")
+
+
+def _check_path(url: str, scheme: str, path: str) -> None:
+    if path == ":memory:":
+        raise StoreNotFound(url, "a store in memory has a URL of its own; use memory://")
+    if path == "~" or (path.startswith("~") and "/" in path):
+        raise StoreNotFound(url, f"~ is not expanded; give the whole path: {scheme}:///{os.path.expanduser(path)}")
+
+
+def _hint(url: str) -> str:
+    """What kinds of store there are, and which one was probably meant."""
+    kinds = "there is no store of this kind; use memory://, files:///path or sqlite:///path"
+    scheme, colon, rest = url.partition("://")
+    if not colon:
+        scheme, colon, rest = url.partition(":")
+        if not colon and scheme in _SCHEMES:
+            return f"{kinds}; a URL has :// in it"
+    if not colon:
+        return f"{kinds}; did you mean {_guess(url)}?" if "." in url or "/" in url or os.path.exists(url) else kinds
+    if scheme == "sqlite" and rest.strip("/") == ":memory:":
+        return "a store in memory has a URL of its own; use memory://"
+    meant = scheme if scheme in _SCHEMES else _near(scheme)
+    if meant is None or (meant != "memory" and not rest.strip("/")):
+        return kinds
+    if meant == "memory":
+        return f"{kinds}; did you mean memory://{rest}?"
+    if meant == scheme and "://" in url:
+        return f"{scheme}: takes three slashes: {scheme}:///{rest}; there are {kinds.partition('use ')[2]}"
+    return f"{kinds}; did you mean {meant}:///{rest.removeprefix('/') if '://' in url else rest}?"
+
+
+def _guess(path: str) -> str:
+    """The URL of a store at a path: a folder, or a file."""
+    return f"files:///{path}" if os.path.isdir(path) else f"sqlite:///{path}"
+
+
+def _near(scheme: str) -> str | None:
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(scheme.lower(), _SCHEMES, 1)), None)

@@ -191,7 +191,9 @@ def claimed(
             raise RunBlocked(record.id, f"{record.reason or 'parked'}; `run.unblock()` lets it go on")
         raise RunEnded(record.id, f"it is {record.status}; fork it, or roll it back, to go on")
     if record.worker is not None and holder_alive:
-        raise Claimed(record.id, f"held by {record.worker}; try again when its lease ends")
+        if record.worker == worker:
+            raise Claimed(record.id, "held by another handle or call of this same program; use the one that claimed it")
+        raise Claimed(record.id, f"held by {record.worker}; try again when it lets go")
     return replace(record, status=Status.RUNNING, epoch=record.epoch + 1, worker=worker, wake_at=None, reason=None)
 
 

@@ -1,0 +1,113 @@
+"""Is the call itself right? Pure checks, made before anything is read or written.
+
+Each raises a `UsageError` of one line that names the parameter, what was given, and what it takes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.codec import Keyring
+from holdfast.errors import UsageError
+from holdfast.model import Kind, Status
+
+_SHOWN = 80  # characters of what was given
+_UID_DIGITS = 24
+
+
+def shown(name: str, value: Any) -> str:
+    """The parameter and what was given, in one line that is not too long."""
+    text = " ".join(repr(value).split())
+    return f"{name}={text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}"
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_opening(keys: Any, lease: Any, max_bytes: Any) -> None:
+    """What `holdfast.open` takes beside the URL. What was given as keys is never shown."""
+    if keys is not None and not isinstance(keys, Keyring):
+        raise UsageError(f"keys= takes holdfast.Keyring({{...}}, current=...), not {type(keys).__name__}")
+    if isinstance(lease, bool) or not isinstance(lease, int | float) or not 0 < lease < math.inf:
+        raise UsageError(f"{shown('lease', lease)}: a lease lasts for more than 0 seconds, given as a number")
+    if not _is_int(max_bytes) or max_bytes < 1:
+        raise UsageError(f"{shown('max_bytes', max_bytes)}: the largest payload is a number of bytes, at least 1")
+
+
+def check_seq(name: str, value: Any) -> None:
+    """A number that an entry of the journal can have."""
+    if not _is_int(value):
+        raise UsageError(f"{shown(name, value)}: a sequence number is an int, such as save() returns")
+
+
+def check_limit(limit: Any, what: str) -> None:
+    """How much a page holds."""
+    if not _is_int(limit) or limit < 1:
+        raise UsageError(f"{shown('limit', limit)}: an int is wanted, since a page has at least one {what}")
+
+
+def check_runs_page(limit: Any, after: Any) -> None:
+    """Which page of the runs is asked for."""
+    check_limit(limit, "run")
+    if after is None:
+        return
+    if not isinstance(after, str) or len(after) != _UID_DIGITS or not set(after) <= set("0123456789abcdef"):
+        raise UsageError(f"{shown('after', after)} is not what a page gave as its next ({_UID_DIGITS} hex digits)")
+
+
+def check_history_page(limit: Any, after: Any, kind: Any) -> None:
+    """Which page of a history is asked for."""
+    check_limit(limit, "entry")
+    if after is not None and not (isinstance(after, str) and after.isdecimal()):
+        raise UsageError(f"{shown('after', after)} is not what a page gave as its next")
+    if kind is not None and kind not in tuple(Kind):
+        raise UsageError(f"{shown('kind', kind)}: an entry's kind is one of {', '.join(Kind)}")
+
+
+def check_texts(**values: Any) -> None:
+    """Parameters that are text, or left out."""
+    for name, value in values.items():
+        if value is not None and not isinstance(value, str):
+            raise UsageError(f"{shown(name, value)}: text is wanted, not {type(value).__name__}")
+
+
+def check_retention(older_than: Any, keep_last: Any) -> None:
+    """What `prune` is to spare."""
+    if older_than is not None and not isinstance(older_than, timedelta):
+        example = f"timedelta(days={older_than if _is_int(older_than) else 30})"
+        raise UsageError(f"{shown('older_than', older_than)}: give a timedelta, such as {example}")
+    if not _is_int(keep_last) or keep_last < 0:
+        raise UsageError(f"{shown('keep_last', keep_last)}: how many runs to keep is an int, at least 0")
+
+
+def tags_of(given: Any) -> dict[str, str]:
+    """Tags as they are kept."""
+    made = dict(given or {}) if given is None or isinstance(given, Mapping) else None
+    if made is None or not all(isinstance(name, str) and isinstance(value, str) for name, value in made.items()):
+        raise UsageError(f"{shown('tags', given)}: tags are text by text, such as {{'team': 'search'}}")
+    return made
+
+
+def statuses_of(name: str, given: Any) -> tuple[Status, ...]:
+    """The statuses that were asked for: one, several, or all (none)."""
+    if given is None:
+        return ()
+    try:
+        return tuple(sorted(Status(one) for one in ([given] if isinstance(given, str) else given)))
+    except (TypeError, ValueError):
+        raise UsageError(f"{shown(name, given)}: a status is one of {', '.join(Status)}") from None
+
+
+def micros_of(name: str, moment: Any) -> int | None:
+    """A time as it is stored."""
+    if moment is None:
+        return None
+    if not isinstance(moment, datetime):
+        raise UsageError(f"{shown(name, moment)}: give a datetime with a time zone, such as datetime.now(UTC)")
+    if moment.tzinfo is None:
+        raise UsageError(f"{shown(name, moment)} has no time zone; give one, such as datetime.UTC")
+    return int(moment.timestamp() * 1_000_000)

@@ -1,0 +1,34 @@
+"""What type checkers see of the public surface. `make check` reads this file; nobody runs it."""
+
+from typing import assert_type
+
+import holdfast
+
+
+async def main() -> None:
+    async with holdfast.open("memory://") as hf:
+        run = await hf.run("a")
+        assert_type(run, holdfast.AsyncRun)
+        async with run.claim() as held:
+            assert_type(held, holdfast.AsyncRun)
+            n = await run.save({"a": 1})
+            assert_type(n, int)
+
+            async def f(x: int) -> str:
+                return str(x)
+
+            s = await run.once("k", f, 1)
+            assert_type(s, str)
+        other = await run.fork()
+        assert_type(other, holdfast.AsyncRun)
+        cp = await other.checkpoint()
+        assert_type(cp, holdfast.Checkpoint)
+
+
+with holdfast.open("memory://") as hf:
+    r = hf.run("x")
+    assert_type(r, holdfast.Run)
+    with r.claim() as h:
+        assert_type(h, holdfast.Run)
+        assert_type(r.save(1), int)
+        assert_type(r.once("a", len, "abc"), int)
