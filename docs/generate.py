@@ -172,7 +172,8 @@ def described_class(name: str, cls: type) -> Iterator[str]:
     for attribute, annotation in attributes_of(cls):
         yield f"- **`{attribute}{annotation}`**\n  {explained(cls, attribute)}"
     for member_name, member in members(cls):
-        function = getattr(member, "function", member)
+        attribute = getattr(cls, member_name)
+        function = getattr(attribute, "function", attribute)
         if is_property(member):
             yield f"- **`{member_name}{typed(member)}`**\n  {paragraph(member)}"
         else:

@@ -104,7 +104,7 @@ def work(run: holdfast.Run, folder: str, say: str | None = None) -> int:
 def resolve(run: holdfast.Run, done: bool) -> int:
     """Say what became of the call that was killed in the act."""
     for effect in run.effects():
-        if effect.status == "uncertain":
+        if effect.status == "uncertain" and not effect.reversible:  # the others are simply called again
             run.resolve(effect.key, done=done, result=f"done: {effect.tool} {effect.target}", by="terminal")
             return COMPLETE
     print("no call is uncertain", file=sys.stderr)
@@ -118,11 +118,7 @@ def main() -> int:
     arguments.add_argument("folder", type=Path, help="where the agent writes its files")
     arguments.add_argument("--say", metavar="TEXT", help="add a message to the conversation before going on")
     arguments.add_argument("--answer", choices=["yes", "no"], help="answer the open question, and do nothing else")
-    arguments.add_argument(
-        "--resolve",
-        choices=["done", "not-done"],
-        help="say what became of a call killed in the act, and do nothing else",
-    )
+    arguments.add_argument("--resolve", choices=["done", "not-done"], help="say what became of a killed call")
     given = arguments.parse_args()
     try:
         with holdfast.open(given.store) as hf:

@@ -100,11 +100,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "live-holder-robbed",
         "src/holdfast/stores/base.py",
-        (
-            "    if record.worker is not None and holder_alive:\n"
-            '        raise Claimed(record.id, f"held by {record.worker}; try again'
-        ),
-        ('    if False:\n        raise Claimed(record.id, f"held by {record.worker}; try again'),
+        "    if record.worker is not None and holder_alive:\n        if record.worker == worker:",
+        "    if False:\n        if record.worker == worker:",
         f'{PROCESSES}/test_claims.py -k "between_processes and sqlite"',
     ),
     Mutant(

@@ -17,9 +17,10 @@ import os
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from contextvars import Context
 from typing import TYPE_CHECKING
 
-from holdfast.errors import StoreUnusable
+from holdfast.errors import StoreError, StoreUnusable
 from holdfast.model import RunRecord, Write
 from holdfast.stores.base import Outcome, Store
 
@@ -40,6 +41,7 @@ class Ticket:
 
     def result(self) -> RunRecord | None:
         """The outcome of the write; raises what it failed with."""
+        assert self.settled, "a write that nobody committed"
         if isinstance(self.outcome, BaseException):
             raise self.outcome
         return self.outcome
@@ -83,7 +85,11 @@ class Committer:
         loop = asyncio.get_running_loop()
         flight = self._flights.get(loop)
         if flight is None:
-            await asyncio.sleep(0)  # let the other tasks of this tick bring their writes
+            try:
+                await asyncio.sleep(0)  # let the other tasks of this tick bring their writes
+            except asyncio.CancelledError:
+                self._depart(loop)  # it is committed all the same
+                raise
             flight = self._flights.get(loop)
         if flight is None and len(self._queue) <= 1 and self._flush_lock.acquire(blocking=False):
             try:
@@ -95,11 +101,15 @@ class Committer:
         ticket.future = future = loop.create_future()
         if ticket.settled:  # before the line above, by a flush in another thread, which then did not see the future
             return ticket.result()
-        if flight is None:
-            flight = self._flights[loop] = loop.create_task(self._fly(loop))
-            flight.add_done_callback(self._landed)
+        self._depart(loop)
         await future
         return ticket.result()
+
+    def _depart(self, loop: asyncio.AbstractEventLoop) -> None:
+        """See to it that what waits is flushed off the loop."""
+        if self._flights.get(loop) is None:
+            flight = self._flights[loop] = loop.create_task(self._fly(loop), context=Context())
+            flight.add_done_callback(self._landed)
 
     async def _fly(self, loop: asyncio.AbstractEventLoop) -> None:
         """Flush off the loop, one batch after the other, until nothing waits."""
@@ -119,22 +129,27 @@ class Committer:
             self._flush()
 
     def _flush(self) -> None:
-        with self._queue_lock:
-            batch, self._queue = self._queue, []
-        if not batch:
-            return
-        outcomes: Sequence[Outcome | BaseException]
+        batch: list[Ticket] = []
+        try:
+            with self._queue_lock:
+                batch, self._queue = self._queue, []
+            if batch:
+                outcomes = self._apply(batch)
+                for ticket, outcome in zip(batch, outcomes, strict=True):
+                    _settle(ticket, outcome)
+        except BaseException:  # an interrupt: those who wait for the others must not take silence for success
+            for ticket in batch:
+                if not ticket.settled:
+                    _settle(ticket, StoreError(self.store.place, "the commit was interrupted; it may have been made"))
+            raise
+
+    def _apply(self, batch: list[Ticket]) -> Sequence[Outcome | BaseException]:
         try:
             outcomes = self.store.apply([ticket.write for ticket in batch])
-            self.commits += 1
         except Exception as error:  # the transaction as a whole failed: nobody's write was made
-            outcomes = [error] * len(batch)
-        except BaseException as error:
-            for ticket in batch:
-                _settle(ticket, error)
-            raise
-        for ticket, outcome in zip(batch, outcomes, strict=True):
-            _settle(ticket, outcome)
+            return [error] * len(batch)
+        self.commits += 1
+        return outcomes
 
 
 def _settle(ticket: Ticket, outcome: Outcome | BaseException) -> None:

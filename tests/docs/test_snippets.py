@@ -12,6 +12,7 @@ A Markdown file is one test. Its blocks run in order in one fresh folder (see ru
 Other languages are not run. Commands that a test cannot run are listed in NOT_RUN.
 """
 
+import codeop
 import json
 import os
 import re
@@ -39,6 +40,7 @@ NOT_RUN = {
     "make test",
     "make torture",
     "pip install '.[crypto]'",
+    "python3 -m venv .venv && . .venv/bin/activate && pip install '/path/to/holdfast[crypto]'",
 }
 
 SHELLS = {"sh", "bash", "console"}
@@ -238,6 +240,23 @@ def test_there_is_a_readme() -> None:
 
 def test_readme_shows_code_before_line_30() -> None:
     assert next(fences(README)).line < 30
+
+
+def test_the_tutorial_can_be_typed() -> None:
+    """At Python's prompt an indented block ends with an empty line."""
+    for fence in fences(ROOT / "docs" / "tutorial" / "first-run.md"):
+        if fence.language != "python" or fence.option("file"):
+            continue
+        typed: list[str] = []
+        for line in fence.text.splitlines():
+            typed.append(line)
+            try:
+                complete = codeop.compile_command("\n".join(typed))
+            except SyntaxError as error:
+                pytest.fail(f"line {fence.line}: {error} at {line!r}")
+            if complete is not None:
+                typed = []
+        assert typed == [], f"line {fence.line}: an empty line is missing at the end"
 
 
 def test_each_command_of_not_run_is_in_a_document() -> None:

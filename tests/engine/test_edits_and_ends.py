@@ -146,3 +146,12 @@ def test_what_can_be_read_is_read_when_the_class_of_the_state_is_not_known(opene
         _ = checkpoint.state
     assert checkpoint.raw_state == {"$type": f"{__name__}:Plan", "steps": ["a"]}
     assert second.get("run").checkpoint(type=Plan).state == Plan(["a"])
+
+
+def test_names_that_come_and_go_do_not_store_the_state_anew(hf: Holdfast) -> None:
+    run = hf.run("run")
+    with run.claim():
+        for n in range(40):
+            run.save({"log": ["x" * 300] * n}, **({"next": "tool"} if n % 2 else {"queue": [n]}))
+    entries = hf._store.read(run.uid, 0, 1000, saved=True)
+    assert sum(entry.state == entry.seq for entry in entries) <= 2

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -30,10 +31,19 @@ from holdfast.engine.journals import Journals
 from holdfast.engine.lease import Lease
 from holdfast.engine.run import AsyncRun, Run, run_info
 from holdfast.engine.worker import DEFAULT_LEASE, Worker
-from holdfast.errors import Claimed, DefinitionChanged, HoldfastError, RunDamaged, RunNotFound, StoreError, UsageError
+from holdfast.errors import (
+    Claimed,
+    DefinitionChanged,
+    HoldfastError,
+    RunDamaged,
+    RunError,
+    RunNotFound,
+    StoreError,
+    UsageError,
+)
 from holdfast.journal import Data, genesis, next_entry
 from holdfast.model import ENDED, Change, Create, Filter, Kind, RunRecord, Status
-from holdfast.stores.base import Store, check_id
+from holdfast.stores.base import ANY, Store, check_id
 from holdfast.views import AuditReport, Page, RunInfo
 
 MAX_BYTES = 64 * 1024 * 1024  # of one payload
@@ -57,14 +67,13 @@ class Engine:
         if self.closed:
             return
         self.closed = True
-        try:
-            for run in list(self.held):
-                lease = run._lease
-                if lease is not None:
+        for run in list(self.held):
+            lease = run._lease
+            if lease is not None:
+                with suppress(RunError):  # of a damaged run; its lease ends with the worker
                     drive(run._let_go(lease), self.committer)
-        finally:
-            self.worker.stop()
-            self.store.close()
+        self.worker.stop()
+        self.store.close()
 
 
 class Holdfast(Operable):
@@ -218,8 +227,9 @@ class Holdfast(Operable):
         for record in (yield Read(lambda: self._store.orphans(limit=1_000_000))):
             run = self._handle(record)
             try:
-                lease = yield from run._claim()
-                yield from run._let_go(lease)
+                lease = yield from run._claim(ANY)
+                parked = Change(status=Status.BLOCKED, release=True, reason=record.reason)
+                yield from run._let_go(lease, parked if record.reason is not None else None)
             except StoreError:
                 raise
             except HoldfastError:

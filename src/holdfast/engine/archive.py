@@ -52,7 +52,7 @@ def _path_of(path: Any) -> str:
 
 def _backup(store: Store, path: str) -> int:
     digest, runs = sha256(), 0
-    temporary = f"{path}.{store.clock.random_bytes(6).hex()}.new"  # numbers of processes come again, in a container soon
+    temporary = f"{path}.{store.clock.random_bytes(6).hex()}.new"  # process numbers come again, in containers soon
     try:
         with open(temporary, "xb") as file:
             for line in _lines(store):
@@ -77,19 +77,31 @@ def _backup(store: Store, path: str) -> int:
 
 def _lines(store: Store) -> Iterator[bytes]:
     yield msgspec.json.encode({"format": FORMAT, "oldest_reader": READER}) + b"\n"
+    runs: list[tuple[int, str]] = []
     before = None
-    while page := store.find(Filter(hidden=None), before=before, limit=100):
+    while page := store.find(Filter(hidden=None), before=before, limit=500):
         before = page[-1].uid
-        for listed in page:
-            # The inbox first: an item that is taken meanwhile is then in the journal too, and not in neither.
-            items, taken = store.inbox(listed.uid), store.taken(listed.uid)
-            record = store.journal(listed.uid)
-            entries = store.read(record.uid, record.base, record.seq) if record is not None else []
-            if record is None or (not entries and store.journal(listed.uid) is None):
-                continue  # it was deleted meanwhile
+        runs += [(len(record.lineage), record.uid) for record in page]
+    for _, uid in sorted(runs, reverse=True):  # forks first: what they share is in their origins when these are read
+        archived = _archived(store, uid)
+        if archived is not None:
+            yield msgspec.json.encode(archived) + b"\n"
+
+
+def _archived(store: Store, uid: str) -> _Archived | None:
+    """One run as it is at one moment; None if it was deleted."""
+    while True:
+        # The inbox first: an item that is taken meanwhile is then in the journal too, and not in neither.
+        items, taken = store.inbox(uid), store.taken(uid)
+        record = store.journal(uid)
+        entries = store.read(uid, record.base, record.seq) if record is not None else []
+        after = store.journal(uid)
+        if record is None or after is None:
+            return None
+        if (after.epoch, after.seq, after.hash) == (record.epoch, record.seq, record.hash):
             verify(record.id, entries)
             check_gapless(record.id, entries, record.base, record.seq)
-            yield msgspec.json.encode(_Archived(record, entries, items, taken)) + b"\n"
+            return _Archived(record, entries, items, taken)
 
 
 def restore(hf: Holdfast, path: str) -> Op[tuple[str, ...]]:

@@ -32,6 +32,8 @@ from holdfast.journal import Data, Fold, is_live, live_ranges, segments, verify
 from holdfast.model import Entry, Item, Kind, RunRecord
 from holdfast.stores.base import Store
 
+READ_LIMIT = 1 << 32  # of one payload, expanded; far beyond what anybody may have written
+
 
 class Saved(Struct, frozen=True):
     """A saved state: the tree of everything that was given to ``save``, and how much text it was read from."""
@@ -83,7 +85,7 @@ class Journals:
         try:
             if payload[:1] == b"\x02":
                 payload = self._key(uid).open(payload, f"{uid}/{place}".encode())
-            text = expand(payload)
+            text = expand(payload, max_bytes=READ_LIMIT)
             data = from_text(text)
         except ValueError as error:
             raise RunDamaged(run, f"{place} cannot be read ({error}); restore the run from a backup") from error

@@ -1,33 +1,40 @@
-"""The right to write to one run: an epoch, the end of its journal, and the state that was saved last."""
+"""The right to write to one run: an epoch, and the run as it is after everything that was submitted under it.
+
+The record and the fold are carried forward at the moment a write is submitted, by the same `appended` that the stores
+use, so that whatever is decided next is decided on top of it. They are provisional until the write is settled. If it
+fails, both are thrown away and read again from the store.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from holdfast.codec import Tree, diff, to_text
 from holdfast.commit import Committer, Ticket
 from holdfast.engine.journals import Journals, Saved
-from holdfast.errors import LeaseLost, RunDamaged
+from holdfast.errors import LeaseLost, Redacted, RunDamaged
 from holdfast.journal import Data, Fold, next_entry, wants_snapshot
 from holdfast.model import Append, Change, Entry, Kind, RunRecord
+from holdfast.stores.base import appended
 
 
 class Lease:
-    """Held by exactly one worker at a time. Numbers and hashes are given out in the order of the calls to `write`."""
+    """Held by exactly one worker at a time. Numbers and hashes are given out in the order of the calls to `write`.
+
+    Hold `lock` to decide and submit in one go; it must not be held while waiting.
+    """
 
     def __init__(self, record: RunRecord, journals: Journals, committer: Committer, fold: Fold) -> None:
         assert record.worker is not None
+        self.lock = threading.RLock()
         self.record = record
         self.fold = fold
         self.lost = False
+        self.pending: Ticket | None = None  # the last write that was submitted
+        self._worker = record.worker
         self._journals = journals
         self._committer = committer
-        self._lock = threading.RLock()
-        self._seq, self._hash, self._at, self._state = record.seq, record.hash, record.updated_at, record.state
-        self._unfolded: list[tuple[int, str, int, Data]] = []
         self._stale = False
         self._saved: Saved | None = None
         self._whole_bytes = 0
@@ -35,7 +42,34 @@ class Lease:
     @property
     def seq(self) -> int:
         """The number of the newest entry."""
-        return self._seq
+        return self.record.seq
+
+    def check(self) -> None:
+        """Raise `LeaseLost` if it is lost. After a failed write (a full disk), find out where the journal ends."""
+        with self.lock:
+            if self.pending is not None:
+                self.settled(self.pending)  # its awaiter may have been cancelled
+            if self._stale and not self.lost:
+                now = self._current()
+                if now is None:
+                    self.lost = True
+                else:
+                    self.record, self._saved, self.pending = now, None, None
+                    self.fold = self._journals.fold(now, now.seq)
+                    self._stale = False
+            if self.lost:
+                raise LeaseLost(self.record.id)
+
+    @property
+    def sound(self) -> bool:
+        """Whether the fold says what is lasting."""
+        with self.lock:
+            done = self.pending is None or self.pending.settled
+            return done and not self._stale and not self.lost
+
+    def refresh(self) -> None:
+        """Read everything again before it is used next."""
+        self._stale = True
 
     def write(
         self,
@@ -52,17 +86,20 @@ class Lease:
 
         With ``moves_state`` the current state is from now on the one saved at ``state``.
         """
-        with self._lock:
-            self._check()
-            pointer = state if moves_state else self._state
+        with self.lock:
+            self.check()
+            pointer = state if moves_state else self.record.state
             entries = self._entries(lines, pointer, what)
             if moves_state:
                 self._saved = None
-            return self._submit(entries, pointer, change, took, redact)
+            ticket = self._submit(entries, change, took, redact)
+            for entry, (kind, data) in zip(entries, lines, strict=True):
+                self.fold.add(entry.seq, kind, entry.at, data)
+            return ticket
 
     def _entries(self, lines: Sequence[tuple[str, Data]], state: int | None, what: str) -> list[Entry]:
         record, entries = self.record, list[Entry]()
-        seq, prev, at = self._seq, self._hash, self._now()
+        seq, prev, at = record.seq, record.hash, self._now()
         encrypted = record.key_id is not None
         for kind, data in lines:
             seq += 1
@@ -70,85 +107,85 @@ class Lease:
             entry = next_entry(prev, seq, kind, at, state, payload)
             prev = entry.hash
             entries.append(entry)
-        self._unfolded += [(entry.seq, kind, at, data) for entry, (kind, data) in zip(entries, lines, strict=True)]
         return entries
 
     def _now(self) -> int:
         """The time, which never goes back within a journal."""
-        return max(self._journals.store.clock.now(), self._at)
+        return max(self._journals.store.clock.now(), self.record.updated_at)
 
     def _submit(
         self,
         entries: list[Entry],
-        state: int | None,
-        change: Change | None,
-        took: tuple[str, ...],
-        redact: tuple[tuple[int, bytes], ...],
+        change: Change | None = None,
+        took: tuple[str, ...] = (),
+        redact: tuple[tuple[int, bytes], ...] = (),
     ) -> Ticket:
         record = self.record
-        assert record.worker is not None
-        if entries:
-            last = entries[-1]
-            self._seq, self._hash, self._at, self._state = last.seq, last.hash, last.at, state
-        append = Append(record.uid, record.id, record.epoch, record.worker, tuple(entries), change, took, redact)
-        return self._committer.submit(append)
+        write = Append(record.uid, record.id, record.epoch, self._worker, tuple(entries), change, took, redact)
+        self.record = appended(record, write, mail=False)
+        self.pending = self._committer.submit(write)
+        return self.pending
+
+    # --- states
 
     def save(self, tree: dict[str, Tree], *, keep: bool = False) -> Ticket:
         """Submit a state: what changed since the last one, or the whole if reading would cost too much otherwise.
 
         With ``keep``, what is not in the tree stays as it was.
         """
-        with self._lock:
-            self._check()
-            last = self._saved or self._load()
-            if keep and last is not None:
-                tree = {**last.tree, **tree}
+        with self.lock:
+            self.check()
+            last = self._last()
             tree["step"] = int(last.tree["step"]) + 1 if last is not None else 0  # type: ignore[arg-type]
             if last is not None:
+                # In the order of the one before: names that come and go must not make it look like another state.
+                kept = last.tree if keep else {name: tree[name] for name in last.tree if name in tree}
+                tree = {**kept, **tree}
                 text = to_text({"d": diff(last.tree, tree)})
                 if not self._should_be_whole(last.chain_bytes, len(text), tree):
                     return self._save(text, tree, last.snapshot, last.chain_bytes)
-            return self._save(to_text({"s": tree}), tree, self._seq + 1, 0)
+            return self._save(to_text({"s": tree}), tree, self.seq + 1, 0)
 
     def _save(self, text: bytes, tree: dict[str, Tree], snapshot: int, chained: int) -> Ticket:
-        record, seq, at = self.record, self._seq + 1, self._now()
+        record, seq, at = self.record, self.seq + 1, self._now()
         place = f"{seq}/{Kind.SAVED}"
         payload = self._journals.seal_text(record.uid, record.key_id is not None, place, text, "state")
-        entry = next_entry(self._hash, seq, Kind.SAVED, at, snapshot, payload)
-        self._unfolded.append((seq, Kind.SAVED, at, {}))
-        ticket = self._submit([entry], seq, None, (), ())
+        ticket = self._submit([next_entry(record.hash, seq, Kind.SAVED, at, snapshot, payload)])
+        self.fold.add(seq, Kind.SAVED, at, {})
         self._saved = Saved(seq, at, tree, snapshot, chained + len(text))
         return ticket
 
     def builds_on(self, seq: int) -> bool:
         """Whether the current state is read with the help of this entry."""
-        with self._lock:
-            self._saved = self._saved or self._load()
-            return self._saved is not None and self._saved.snapshot <= seq <= self._saved.seq
+        with self.lock:
+            last = self._last()
+            return last is not None and last.snapshot <= seq <= last.seq
 
     def save_whole(self) -> Ticket:
         """Submit the current state once more, as a whole, because something it builds on is about to be erased."""
-        with self._lock:
-            self._check()
-            last = self._saved or self._load()
+        with self.lock:
+            self.check()
+            last = self._last()
             assert last is not None
-            return self._save(to_text({"s": last.tree}), last.tree, self._seq + 1, 0)
+            return self._save(to_text({"s": last.tree}), last.tree, self.seq + 1, 0)
 
-    def _load(self) -> Saved | None:
-        try:
-            return self._journals.state(replace(self.record, seq=self._seq, state=self._state))
-        except RunDamaged as damage:
-            if self._current() is None:  # it cannot be read because somebody took the run over and deleted it
-                raise LeaseLost(self.record.id) from damage
-            raise
+    def _last(self) -> Saved | None:
+        """The state that was saved last. None also if it cannot be read any more, because it was erased."""
+        if self._saved is None:
+            try:
+                self._saved = self._journals.state(self.record)
+            except Redacted:
+                return None
+            except RunDamaged as damage:
+                if self._current() is None:  # it cannot be read because somebody took the run over and deleted it
+                    raise LeaseLost(self.record.id) from damage
+                raise
+        return self._saved
 
     def _current(self) -> RunRecord | None:
-        """The record as it is now; None if the lease is lost."""
+        """The record as the store has it, while it is still ours."""
         now = self._journals.store.journal(self.record.uid)
-        if now is not None and (now.epoch, now.worker) == (self.record.epoch, self.record.worker):
-            return now
-        self.lost = True
-        return None
+        return now if now is not None and (now.epoch, now.worker) == (self.record.epoch, self._worker) else None
 
     def _should_be_whole(self, chain_bytes: int, delta_bytes: int, tree: Tree) -> bool:
         """Measures the whole state only when what was known of its size no longer decides."""
@@ -158,28 +195,7 @@ class Lease:
         return wants_snapshot(chain_bytes, delta_bytes, self._whole_bytes)
 
     def settled(self, ticket: Ticket) -> None:
-        """Take what is now lasting into the fold, or note that the write failed."""
-        with self._lock:
-            if not ticket.settled:  # its awaiter was cancelled; the next write to be settled takes it along
-                return
+        """Note how a write went, once it is known; if it failed, nothing that was built on it holds."""
+        with self.lock:
             if isinstance(ticket.outcome, BaseException):
-                self.lost = self.lost or isinstance(ticket.outcome, LeaseLost)
-                self._stale = True
-                return
-            assert isinstance(ticket.write, Append)
-            upto = ticket.write.entries[-1].seq if ticket.write.entries else -1
-            while self._unfolded and self._unfolded[0][0] <= upto:
-                self.fold.add(*self._unfolded.pop(0))
-
-    def _check(self) -> None:
-        """Raise `LeaseLost` if it is lost. After a failed write (a full disk), find out where the journal ends."""
-        if self._stale and not self.lost:
-            now = self._current()
-            if now is not None:
-                self._seq, self._hash, self._at, self._state = now.seq, now.hash, now.updated_at, now.state
-                self._unfolded.clear()
-                self._saved = None
-                self._journals.fold(now, now.seq, self.fold)
-                self._stale = False
-        if self.lost:
-            raise LeaseLost(self.record.id)
+                self._stale = True  # whether it is lost, the store will tell

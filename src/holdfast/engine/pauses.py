@@ -60,7 +60,7 @@ def question(run: str, uid: str, asked: Asked) -> Question:
 def questions(run: Run) -> Op[tuple[Question, ...]]:
     """The questions that wait for an answer, oldest first."""
     fold = yield from run._seen()
-    return tuple(question(run.id, run.uid, asked) for asked in fold.questions.values())
+    return tuple(question(run.id, run.uid, asked) for asked in tuple(fold.questions.values()))
 
 
 def answer(run: Run, value: Any, *, question: str | Question | None = None, by: str | None = None) -> Op[None]:
@@ -96,10 +96,12 @@ def drain(run: Run, lease: Lease) -> Op[None]:
     if not items:
         return
     lines: list[tuple[str, Data]] = []
-    fold = lease.fold.copy()
-    for item in items:
-        lines += preview(run.uid, fold, item, run._journals.item_data(run.id, run.uid, item))
-    yield from run._write(lease, lines, took=tuple(item.key for item in items))
+    with lease.lock:
+        fold = lease.fold.copy()
+        for item in items:
+            lines += preview(run.uid, fold, item, run._journals.item_data(run.id, run.uid, item))
+        ticket = lease.write(lines, took=tuple(item.key for item in items))
+    yield from run._settle(lease, ticket)
 
 
 def _lines(uid: str, fold: Fold, item: Item, data: Data) -> list[tuple[str, Data]]:

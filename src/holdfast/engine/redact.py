@@ -41,7 +41,7 @@ def redact(run: Run, *seqs: int, by: str | None = None, why: str | None = None) 
         if (yield Read(lambda: any(lease.builds_on(seq) for seq, _ in erasures))):
             yield from run._settle(lease, lease.save_whole())
         yield from run._write(lease, [(Kind.REDACTED, data)], redact=tuple(erasures))
-        lease.fold = run._fold = yield Read(lambda: run._journals.fold(run._record(), lease.seq))
+        lease.refresh()  # what was erased must not live on in memory
     finally:
         if owned and before.status is Status.BLOCKED:
             yield from run._let_go(lease, Change(status=Status.BLOCKED, release=True, reason=before.reason))

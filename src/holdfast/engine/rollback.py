@@ -14,6 +14,7 @@ from holdfast.engine.drive import Call, Op, Read
 from holdfast.engine.pauses import drain
 from holdfast.engine.steps import effect
 from holdfast.engine.undo import find
+from holdfast.errors import UsageError
 from holdfast.journal import Fold, Mark, rollback_plan
 from holdfast.model import ENDED, Change, Kind, Rewind
 from holdfast.stores.base import LIVE
@@ -45,6 +46,10 @@ def rollback(run: Run, to: int) -> Op[RollbackReport]:
     An undo that fails is reported and the others are still made. Works on ended runs too, which can then go on.
     """
     check_seq("to", to)
+    if run._active:
+        raise UsageError(
+            f"run {run.id!r} cannot be rolled back while a step is running: {', '.join(sorted(run._active))}"
+        )
     lease, owned = yield from run._enter(allow=LIVE | ENDED)
     try:
         yield from drain(run, lease)  # an effect that was marked while the run was held is one to deal with
@@ -54,8 +59,11 @@ def rollback(run: Run, to: int) -> Op[RollbackReport]:
         for seq in plan:
             if _action(lease.fold.ledger[seq]) == "undo":
                 find(lease.fold.ledger[seq].data["undo"])  # refused here, nothing is half done
-        begun = Change(rollback=lease.seq + 1)
-        yield from run._write(lease, [(Kind.ROLLBACK_BEGUN, {"to": to, "plan": plan})], change=begun)
+        with lease.lock:
+            run._check_not_rolling(lease)
+            begun = Change(rollback=lease.seq + 1)
+            ticket = lease.write([(Kind.ROLLBACK_BEGUN, {"to": to, "plan": plan})], change=begun)
+        yield from run._settle(lease, ticket)
         return (yield from finish_rollback(run, lease))
     finally:
         yield from run._leave(lease, owned)
@@ -67,7 +75,7 @@ def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
     assert rolling is not None
     for seq in rolling.plan:
         mark = lease.fold.ledger[seq]
-        if seq in rolling.results or _action(mark) != "undo":
+        if (lease.fold.rolling and seq in lease.fold.rolling.results) or _action(mark) != "undo":
             continue
         error = yield from _undo(run, mark)
         outcome = {"effect": seq, "ok": error is None, "error": error}
@@ -75,8 +83,11 @@ def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
     record = yield Read(run._record)
     _, target = yield Read(lambda: run._journals.entry(record, rolling.to))
     state = target.seq if target.kind == Kind.SAVED else target.state
-    rewind = Change(rewind=Rewind(lease.seq + 1, rolling.to))
-    yield from run._write(lease, [(Kind.REWOUND, {"to": rolling.to})], change=rewind, state=state, moves_state=True)
+    with lease.lock:
+        rewind = Change(rewind=Rewind(lease.seq + 1, rolling.to))
+        line = (Kind.REWOUND, {"to": rolling.to})
+        ticket = lease.write([line], change=rewind, state=state, moves_state=True)
+    yield from run._settle(lease, ticket)
     return _report(lease.fold, rolling.to, rolling.plan)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -26,12 +27,12 @@ from holdfast.engine.lease import Lease
 from holdfast.engine.redact import redact
 from holdfast.errors import (
     Claimed,
+    HoldfastError,
     LeaseLost,
     RunDamaged,
     RunEnded,
     RunExists,
     RunNotFound,
-    StoreError,
     StoreUnusable,
     UsageError,
 )
@@ -92,6 +93,8 @@ class Run(Operable):
 
     def _seen(self) -> Op[Fold]:
         """The fold, with what waits in the inbox already counted."""
+        if self._lease is not None:
+            yield from self._catch_up(self._lease)
         items = yield Read(lambda: self._store.inbox(self.uid))  # first: what is taken meanwhile is then in the fold
         record = yield Read(self._record)
         fold = yield Read(lambda: self._refold(record))
@@ -103,19 +106,35 @@ class Run(Operable):
 
     def _enter(self, allow: Collection[Status] = LIVE) -> Op[tuple[Lease, bool]]:
         """The lease to write with, and whether it was claimed for this call alone."""
-        if self._lease is not None:
-            if self._lease.fold.rolling is not None:
-                raise UsageError(
-                    f"run {self.id!r} is being rolled back; if that was broken off, release the claim: the next one "
-                    "finishes it"
-                )
-            return self._lease, False
+        lease = self._lease
+        if lease is not None:
+            yield from self._catch_up(lease)
+            lease.check()
+            self._check_not_rolling(lease)
+            return lease, False
         if self._inside:
             raise UsageError(
-                f"run {self.id!r}: its claim was given up inside of this block, by pause(), release() or its end; leave "
-                "the block, and claim the run again when it can go on"
+                f"run {self.id!r}: its claim was given up inside of this block, by pause(), release() or its end; "
+                "leave the block, and claim the run again when it can go on"
             )
         return (yield from self._claim(allow)), True
+
+    def _catch_up(self, lease: Lease) -> Op[None]:
+        """Wait for what was submitted under the lease: nothing may be decided on what does not last in the end."""
+        ticket = lease.pending
+        while ticket is not None and not ticket.settled:
+            with suppress(HoldfastError):  # it is told to whoever wrote it
+                yield Settle(ticket)
+            ticket = lease.pending
+        with suppress(LeaseLost):
+            yield Read(lease.check)
+
+    def _check_not_rolling(self, lease: Lease) -> None:
+        if lease.fold.rolling is not None:
+            raise UsageError(
+                f"run {self.id!r} is being rolled back; if that was broken off, release the claim: the next one "
+                "finishes it"
+            )
 
     def _leave(self, lease: Lease, owned: bool) -> Op[None]:
         if owned:
@@ -157,7 +176,8 @@ class Run(Operable):
                 # Its status was "running" only because somebody died while redacting it or rolling it back.
                 raise RunEnded(self.id, f"it is {lease.fold.ended[0]}; fork it, or roll it back, to go on")
         except RunDamaged as damage:
-            yield from self._let_go(lease, Change(status=Status.BLOCKED, release=True, reason=str(damage)))
+            parked = Change(status=Status.BLOCKED, release=True, reason=str(damage))
+            yield from self._let_go(lease, parked if damage.run == self.id else back)
             raise
         except BaseException:
             yield from self._let_go(lease, back)
@@ -179,14 +199,15 @@ class Run(Operable):
             yield from self._write(lease, (), change=change)
         except LeaseLost:
             pass
-        except StoreError:  # a full disk: this worker still holds the run, and gives it up before it claims it again
-            self._engine.stuck[self.uid] = lease, change
+        except BaseException:  # a full disk, an interrupt: this worker may still hold the run, and the next claim of
+            self._engine.stuck[self.uid] = lease, change  # it begins with giving it up
             raise
         finally:
             self._give_up(lease)
 
     def _give_up(self, lease: Lease) -> None:
         with self._lock:
+            self._fold = lease.fold if lease.sound else None
             if self._lease is lease:
                 self._lease = None
                 self._engine.held.discard(self)
@@ -472,7 +493,7 @@ class Holding:
     """A claim in a ``with`` statement, which gives the run."""
 
     def __init__(self, run: Run, lease: Lease) -> None:
-        self.epoch = lease.record.epoch
+        self.epoch: int = lease.record.epoch
         self._run = run
         self._lease = lease
 

@@ -161,10 +161,15 @@ def mark(
         raise UsageError(f"an effect's key is text, not {key!r}")
     data: Data = {"key": key, "tool": tool, "target": target, "reversible": reversible}
     data["result"] = run._codec.encode(result, f"result of {key}")
-    if run._lease is not None and not run._lease.lost and run._lease.fold.rolling is None:
-        if key in run._lease.fold.steps:
-            return False
-        yield from run._write(run._lease, [(Kind.MARKED, data)])
+    lease = run._lease
+    if lease is not None:
+        yield from run._catch_up(lease)
+    if lease is not None and not lease.lost and lease.fold.rolling is None:
+        with lease.lock:
+            if key in lease.fold.steps:
+                return False
+            ticket = lease.write([(Kind.MARKED, data)])
+        yield from run._settle(lease, ticket)
         return True
     record = yield Read(run._record)
     fold = yield Read(lambda: run._refold(record))
@@ -182,10 +187,12 @@ def resolve(run: Run, key: str, *, done: bool, result: Any = None, by: str | Non
         data["result"] = run._codec.encode(result, f"result of {key}")
     lease, owned = yield from run._enter()
     try:
-        if key not in lease.fold.intents:
-            raise UsageError(f"step {key!r} of run {run.id!r} is not uncertain, so there is nothing to resolve")
-        data["intent"] = lease.fold.intents[key]
-        yield from run._write(lease, [(Kind.RESOLVED, data)])
+        with lease.lock:
+            if key not in lease.fold.intents:
+                raise UsageError(f"step {key!r} of run {run.id!r} is not uncertain, so there is nothing to resolve")
+            data["intent"] = lease.fold.intents[key]
+            ticket = lease.write([(Kind.RESOLVED, data)])
+        yield from run._settle(lease, ticket)
     finally:
         yield from run._leave(lease, owned)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from holdfast.errors import HoldfastError, StoreUnusable
+from holdfast.errors import StoreUnusable
 from holdfast.stores.base import Store
 
 DEFAULT_LEASE = 30.0
@@ -38,7 +38,7 @@ class Worker:
                 self.store.beat(self.name, self.lease)
             except StoreUnusable:
                 return
-            except HoldfastError as error:
+            except Exception as error:  # whatever it is, the next beat may succeed
                 import logging
 
                 logging.getLogger("holdfast").warning("heartbeat of %s failed, will try again: %s", self.name, error)

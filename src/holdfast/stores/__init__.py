@@ -52,7 +52,7 @@ def _check_is_text(url: Any) -> None:
 
 
 def _check_path(url: str, scheme: str, path: str) -> None:
-    if path == ":memory:":
+    if scheme == "sqlite" and path == ":memory:":
         raise StoreNotFound(url, "a store in memory has a URL of its own; use memory://")
     if path == "~" or (path.startswith("~") and "/" in path):
         raise StoreNotFound(url, f"~ is not expanded; give the whole path: {scheme}:///{os.path.expanduser(path)}")
@@ -60,32 +60,27 @@ def _check_path(url: str, scheme: str, path: str) -> None:
 
 def _hint(url: str) -> str:
     """What kinds of store there are, and which one was probably meant."""
+    scheme, _, rest = url.partition("://")
+    if scheme in ("files", "sqlite") and rest.strip("/"):
+        return f"{scheme}: takes three slashes: {scheme}:///{rest}"
     kinds = "there is no store of this kind; use memory://, files:///path or sqlite:///path"
-    scheme, colon, rest = url.partition("://")
-    if not colon:
-        scheme, colon, rest = url.partition(":")
-        if not colon and scheme in _SCHEMES:
-            return f"{kinds}; a URL has :// in it"
-    if not colon:
-        return f"{kinds}; did you mean {_guess(url)}?" if "." in url or "/" in url or os.path.exists(url) else kinds
-    if scheme == "sqlite" and rest.strip("/") == ":memory:":
-        return "a store in memory has a URL of its own; use memory://"
-    meant = scheme if scheme in _SCHEMES else _near(scheme)
-    if meant is None or (meant != "memory" and not rest.strip("/")):
-        return kinds
-    if meant == "memory":
-        return f"{kinds}; did you mean memory://{rest}?"
-    if meant == scheme and "://" in url:
-        return f"{scheme}: takes three slashes: {scheme}:///{rest}; there are {kinds.partition('use ')[2]}"
-    return f"{kinds}; did you mean {meant}:///{rest.removeprefix('/') if '://' in url else rest}?"
+    meant = _meant(url)
+    return f"{kinds}; did you mean {meant}?" if meant else kinds
+
+
+def _meant(url: str) -> str | None:
+    from difflib import get_close_matches
+
+    scheme, colon, rest = url.partition(":")
+    near = next(iter(get_close_matches(scheme.lower(), _SCHEMES, 1)), None)
+    if near == "memory" and (colon or scheme == near):
+        return f"memory://{rest.lstrip('/')}"
+    if near is not None and rest.strip("/"):
+        return f"{near}:///{rest.removeprefix('//').removeprefix('/') if rest.startswith('//') else rest}"
+    looks_like_a_path = not colon and ("." in url or "/" in url or os.path.exists(url))
+    return _guess(url) if looks_like_a_path else None
 
 
 def _guess(path: str) -> str:
     """The URL of a store at a path: a folder, or a file."""
     return f"files:///{path}" if os.path.isdir(path) else f"sqlite:///{path}"
-
-
-def _near(scheme: str) -> str | None:
-    from difflib import get_close_matches
-
-    return next(iter(get_close_matches(scheme.lower(), _SCHEMES, 1)), None)

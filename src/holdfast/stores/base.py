@@ -186,15 +186,16 @@ def claimed(
     """The record after the worker claimed the run; raises the reason if it may not."""
     if record is None or record.hidden:
         raise RunNotFound(record.id if record else uid)
-    if record.status not in allow:
-        if record.status is Status.BLOCKED:
+    parked = record.status is Status.BLOCKED or record.reason is not None  # also if one died while unblocking it
+    if record.status not in allow or (parked and Status.BLOCKED not in allow):
+        if parked:
             raise RunBlocked(record.id, f"{record.reason or 'parked'}; `run.unblock()` lets it go on")
         raise RunEnded(record.id, f"it is {record.status}; fork it, or roll it back, to go on")
     if record.worker is not None and holder_alive:
         if record.worker == worker:
             raise Claimed(record.id, "held by another handle or call of this same program; use the one that claimed it")
         raise Claimed(record.id, f"held by {record.worker}; try again when it lets go")
-    return replace(record, status=Status.RUNNING, epoch=record.epoch + 1, worker=worker, wake_at=None, reason=None)
+    return replace(record, status=Status.RUNNING, epoch=record.epoch + 1, worker=worker, wake_at=None)
 
 
 def woken(record: RunRecord) -> RunRecord:
@@ -206,11 +207,15 @@ def woken(record: RunRecord) -> RunRecord:
 
 def may_delete(record: RunRecord, *, holder_alive: bool, expected: RunRecord | None) -> bool:
     """Whether the run may be deleted; raises `Claimed` if a live holder has it."""
-    if expected is not None and (expected.epoch, expected.seq) != (record.epoch, record.seq):
+    if expected is not None and _state_of(expected) != _state_of(record):
         return False
     if record.worker is not None and holder_alive:
         raise Claimed(record.id, f"held by {record.worker}, so it cannot be deleted now")
     return True
+
+
+def _state_of(record: RunRecord) -> tuple[int, int, Status]:
+    return record.epoch, record.seq, record.status
 
 
 def matches(record: RunRecord, filter: Filter) -> bool:

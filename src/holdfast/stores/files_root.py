@@ -20,6 +20,7 @@ FOLDERS = ("runs", "hidden", "workers")
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
+_NO_PLACE = (errno.ENOENT, errno.ENAMETOOLONG, errno.EINVAL, errno.ELOOP)  # for a folder
 _PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # the process has too much of something; the disk is well
 
 
@@ -58,7 +59,14 @@ class Root:
             self._check_format()
 
     def _found(self) -> None:
-        self._make(self.path)
+        try:
+            self._make(self.path)
+        except OSError as error:
+            if error.errno not in _NO_PLACE:
+                raise
+            raise StoreError(
+                self.place, f"the folder cannot be made there ({error.strerror}: {error.filename}); choose another path"
+            ) from error
         if not self._is_blank() and not os.path.exists(self.within("holdfast.json")):
             raise StoreError(self.place, "the folder is not empty and belongs to something else; choose another path")
         with self.locked():

@@ -151,7 +151,7 @@ class SqliteStore(SqliteFile):
             if len(batch) == 1 and self._append_alone(batch[0]):
                 return [None]
             with self._writing():
-                made = [self._create(write) if isinstance(write, Create) else self._append(write) for write in batch]
+                made = [self._make(write) for write in batch]
         except sqlite3.IntegrityError:
             if len(batch) > 1:
                 return [outcome for write in batch for outcome in self.apply([write])]
@@ -160,6 +160,13 @@ class SqliteStore(SqliteFile):
         if any(isinstance(write, Append) and write.redact for write in batch):
             self._empty_log()
         return made
+
+    def _make(self, write: Write) -> Outcome:
+        """Carry out a write in the transaction. A run that is damaged fails by itself, not the batch it is in."""
+        try:
+            return self._create(write) if isinstance(write, Create) else self._append(write)
+        except RunDamaged as damage:
+            return damage
 
     def _append_alone(self, write: Write) -> bool:
         """Carry out a plain step, which is a single statement. False if it is none, or is refused."""
@@ -191,23 +198,25 @@ class SqliteStore(SqliteFile):
         return number
 
     def _append(self, write: Append) -> HoldfastError | None:
+        changes = bool(write.change or write.took or write.redact)
+        record = self._current(write.uid) if changes else None  # before anything is written: it may be damaged
+        if changes and (refused := refusal(record, write)):
+            return refused
         if not is_chain(write.entries):
             return refusal(self._current(write.uid), write) or self._conflict(self._db, write)
         for entry in write.entries:
             if not self._db.execute(Q["append"], _values(write, entry)).rowcount:
                 return refusal(self._current(write.uid), write) or self._conflict(self._db, write)
-        if write.change is None and not write.took and not write.redact:
-            return None
-        record = self._current(write.uid)
-        refused = refusal(record, write)
-        if refused is not None or record is None:
-            return refused
+        if record is not None:
+            self._change(record, write)
+        return None
+
+    def _change(self, record: RunRecord, write: Append) -> None:
         for key in write.took:
             self._db.execute(Q["take"], (write.uid, key))
         self._put(appended(record, write, mail=bool(self._db.execute(Q["mail"], (write.uid,)).fetchone())))
         for seq, payload in write.redact:
             self._db.execute(Q["redact"], (payload, write.uid, seq))
-        return None
 
     def _conflict(self, db: sqlite3.Connection, write: Write) -> HoldfastError | None:
         if isinstance(write, Create):

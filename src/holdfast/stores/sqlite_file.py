@@ -6,12 +6,13 @@ several processes queue there, instead of meeting "database is locked".
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, NoReturn
 
 from holdfast.errors import (
@@ -33,6 +34,7 @@ PAGE_SIZE = 8192
 BUSY_SECONDS = 60.0
 CLOSED = "it is closed"
 FORKED = "it was opened before os.fork()"
+NOT_SQLITE = "this is not a SQLite file; choose another path, or, if it was a store, restore a backup into a new one"
 
 SQL_FOLDER = os.path.join(os.path.dirname(__file__), "sql", "sqlite")
 # The statements are right, so a table or column that is not there, or of another type, was there before.
@@ -77,6 +79,7 @@ class SqliteFile:
     # --- opening and closing
 
     def _open(self) -> None:
+        self._look()
         os.makedirs(self.path + ".locks", exist_ok=True)
         self._locks = WorkerLocks(self.path + ".locks")
         writer = os.path.join(self.path + ".locks", "writer")
@@ -95,6 +98,18 @@ class SqliteFile:
             self._writer_lock.close()
             raise
         self._writer_lock.free()
+
+    def _look(self) -> None:
+        """Refuse a file that is not ours before anything is put beside it.
+
+        Who makes a store makes the folder of locks first. So a file that was there before, without that folder, is
+        not one that another process is making just now.
+        """
+        if os.path.isdir(self.path):
+            raise StoreError(self.place, "it is a folder, not a file; choose another path")
+        if os.path.exists(self.path) and not os.path.isdir(self.path + ".locks"):
+            with closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS)) as db:
+                self._check_owner(db)
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
@@ -226,6 +241,11 @@ class SqliteFile:
             self._raise(error)
         except (PermissionError, NotADirectoryError) as error:
             raise StoreReadOnly(self.place, f"{error.strerror}: {error.filename}; check the permissions") from error
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StoreFull(self.place) from error
+            problem = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+            raise StoreError(self.place, f"{problem}; check the path, or choose another one") from error
         except UnicodeDecodeError as error:  # of a message that quotes the damaged place
             raise StoreDamaged(self.place, f"{error}; restore it from a backup with `restore`") from error
 
@@ -234,7 +254,8 @@ class SqliteFile:
             raise error
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
         if code in _DAMAGED or (not code and type(error) is sqlite3.OperationalError):  # text that is not UTF-8
-            raise StoreDamaged(self.place, f"{error}; restore it from a backup with `restore`") from error
+            remedy = f"{error}; restore it from a backup with `restore`"
+            raise StoreDamaged(self.place, NOT_SQLITE if code == sqlite3.SQLITE_NOTADB else remedy) from error
         if code == sqlite3.SQLITE_FULL:
             raise StoreFull(self.place) from error
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):

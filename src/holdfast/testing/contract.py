@@ -645,9 +645,18 @@ class StoreContract:
     def test_any_run_may_be_claimed_where_its_status_is_allowed(
         self, store: Store, author: Author, held: RunRecord, status: Status
     ) -> None:
-        put(store, author.append(held, change=Change(status=status, release=True, reason="because")))
-        again = store.claim(held.uid, "bob", ANY)
-        assert (again.status, again.reason) == (Status.RUNNING, None)
+        put(store, author.append(held, change=Change(status=status, release=True)))
+        assert store.claim(held.uid, "bob", ANY).status is Status.RUNNING
+
+    def test_a_parked_run_stays_parked_when_its_claimer_dies(
+        self, store: Store, author: Author, held: RunRecord
+    ) -> None:
+        put(store, author.append(held, change=Change(status=Status.BLOCKED, release=True, reason="see line 7")))
+        store.enlist("bob", 60)
+        store.claim(held.uid, "bob", ANY)
+        store.retire("bob")
+        with pytest.raises(RunBlocked, match="see line 7"):
+            store.claim(held.uid, "carol")
 
     def test_claim_of_a_run_that_never_was_is_refused(self, store: Store) -> None:
         with pytest.raises(RunNotFound):

@@ -37,7 +37,7 @@ def outcome(desk: Desk) -> dict[str, Any]:
 
 # A try that died leaves an intent more; what is resolved is not done; and a claim alone lets a parked run go on.
 _DIED = frozenset({"uncertain", "raised", "repeated"})  # effects of tries that were not the last
-_COUNTED = frozenset(Kind) - {Kind.INTENDED, Kind.DONE, Kind.RAISED, Kind.RESOLVED, Kind.SAVED, Kind.UNBLOCKED}
+_COUNTED = frozenset(Kind) - {Kind.INTENDED, Kind.DONE, Kind.RAISED, Kind.RESOLVED, Kind.SAVED}
 
 
 def _told(run: Run, info: Any) -> dict[str, Any]:
