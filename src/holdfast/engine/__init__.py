@@ -229,7 +229,7 @@ class Holdfast(Operable):
             try:
                 lease = yield from run._claim(ANY)
                 parked = Change(status=Status.BLOCKED, release=True, reason=record.reason)
-                yield from run._let_go(lease, parked if record.reason is not None else None)
+                yield from run._let_go(lease, parked if record.status is Status.BLOCKED else None)
             except StoreError:
                 raise
             except HoldfastError:

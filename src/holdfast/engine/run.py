@@ -432,10 +432,13 @@ class Run(Operable):
         if record.status is not Status.BLOCKED:
             raise UsageError(f"run {self.id!r} is {record.status}, not blocked")
         lease = yield from self._claim(ANY)
+        change = Change(status=resting_status(lease.fold), release=True)
         try:
-            yield from self._write(lease, [(Kind.UNBLOCKED, {"by": by, "reason": record.reason})])
-        finally:
-            yield from self._let_go(lease)
+            yield from self._write(lease, [(Kind.UNBLOCKED, {"by": by, "reason": record.reason})], change=change)
+        except BaseException:
+            yield from self._let_go(lease, as_before(record))
+            raise
+        self._give_up(lease)
 
     @Operation
     def delete(self) -> Op[bool]:

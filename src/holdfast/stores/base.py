@@ -186,16 +186,17 @@ def claimed(
     """The record after the worker claimed the run; raises the reason if it may not."""
     if record is None or record.hidden:
         raise RunNotFound(record.id if record else uid)
-    parked = record.status is Status.BLOCKED or record.reason is not None  # also if one died while unblocking it
-    if record.status not in allow or (parked and Status.BLOCKED not in allow):
-        if parked:
+    if record.status not in allow:
+        if record.status is Status.BLOCKED:
             raise RunBlocked(record.id, f"{record.reason or 'parked'}; `run.unblock()` lets it go on")
         raise RunEnded(record.id, f"it is {record.status}; fork it, or roll it back, to go on")
     if record.worker is not None and holder_alive:
         if record.worker == worker:
             raise Claimed(record.id, "held by another handle or call of this same program; use the one that claimed it")
         raise Claimed(record.id, f"held by {record.worker}; try again when it lets go")
-    return replace(record, status=Status.RUNNING, epoch=record.epoch + 1, worker=worker, wake_at=None)
+    # A parked run stays parked until somebody unblocks it, also if its claimer dies before that.
+    status = Status.BLOCKED if record.status is Status.BLOCKED else Status.RUNNING
+    return replace(record, status=status, epoch=record.epoch + 1, worker=worker, wake_at=None)
 
 
 def woken(record: RunRecord) -> RunRecord:

@@ -646,7 +646,9 @@ class StoreContract:
         self, store: Store, author: Author, held: RunRecord, status: Status
     ) -> None:
         put(store, author.append(held, change=Change(status=status, release=True)))
-        assert store.claim(held.uid, "bob", ANY).status is Status.RUNNING
+        claimed = store.claim(held.uid, "bob", ANY)
+        assert claimed.status is (Status.BLOCKED if status is Status.BLOCKED else Status.RUNNING)
+        assert claimed.worker == "bob"
 
     def test_a_parked_run_stays_parked_when_its_claimer_dies(
         self, store: Store, author: Author, held: RunRecord

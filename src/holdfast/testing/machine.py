@@ -891,7 +891,7 @@ class StoreMachine(RuleBasedStateMachine):
                 run.complete(value)
 
         def then(_: None) -> None:
-            twin.write(Kind(status), ended=status, result=exact(None if fails else value))
+            twin.write(Kind(status), ended=status, result=exact(None if fails else value), questions={})
             twin.let_go(status)
 
         self.bury(life, twin)

@@ -363,7 +363,7 @@ def ask(desk: Desk) -> None:
             run.pause("Go on?", [{"name": "yes", "type": "boolean"}], output_key="go")
     desk.note(run)
     for question in run.questions():
-        run.answer({"yes": True}, question=question.id, by="ann")
+        run.answer({"yes": True}, question=question.id, by="operator")
         desk.seen.answered.setdefault(run.uid, set()).add(question.id)
         desk.note(run)
     with run.claim():
@@ -493,7 +493,7 @@ def move(desk: Desk) -> None:
         desk.mark(boss, "restored", "restore")
     copied = there.get("going")
     if copied.status is Status.BLOCKED:
-        copied.unblock(by="ann")
+        copied.unblock(by="operator")
     if copied.status is not Status.COMPLETED:
         with copied.claim():
             copied.once("go", put, "gone", "far", target="far")
