@@ -33,8 +33,8 @@ format: $(READY) ## put the code into the form that `make check` wants
 test: $(READY) ## all tests but the long ones
 	$(BIN)/pytest -n 2 --dist worksteal
 
-torture: $(READY) ## the long runs of injected faults, with their counts as they go
-	HOLDFAST_PROFILE=torture $(BIN)/pytest -m torture -s
+torture: $(READY) ## the long runs of injected faults (about 20 minutes), with their counts at the end
+	HOLDFAST_PROFILE=torture $(BIN)/pytest -m torture -n 2 --dist worksteal -v
 
 bench: $(READY) ## measure
 	@$(BIN)/python -m bench

@@ -115,12 +115,13 @@ def imports(rounds: int = 25) -> dict[str, float]:
 
     Names are loaded when they are first used; so the time until a store can be opened is measured too.
     """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     usable = "import holdfast, holdfast.stores.sqlite; holdfast.open"
     times: dict[str, list[float]] = {"import msgspec, sqlite3": [], "import holdfast": [], usable: []}
     for _ in range(rounds):
         for statement, found in times.items():
             code = f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
-            found.append(float(subprocess.check_output([sys.executable, "-c", code])))
+            found.append(float(subprocess.check_output([sys.executable, "-c", code], env=environment)))
     base, ours, until_open = (statistics.median(found) for found in times.values())
     return {
         "import_over_msgspec_sqlite3": ours / base,
