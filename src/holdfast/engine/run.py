@@ -11,18 +11,18 @@ writing call outside of such a block claims the run for just that call.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Collection, Generator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from holdfast.clock import new_uid
 from holdfast.commit import Ticket
 from holdfast.engine import pauses, rollback, steps
 from holdfast.engine.audit import audit
 from holdfast.engine.checkpoint import Checkpoint, StepsAt
 from holdfast.engine.checks import check_history_page, check_seq, check_texts
-from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, drive, drive_async
+from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, drive
+from holdfast.engine.fork import fork
+from holdfast.engine.holding import AsyncHolding, Holding
 from holdfast.engine.lease import Lease
 from holdfast.engine.redact import redact
 from holdfast.errors import (
@@ -31,7 +31,6 @@ from holdfast.errors import (
     LeaseLost,
     RunDamaged,
     RunEnded,
-    RunExists,
     RunNotFound,
     StoreUnusable,
     UsageError,
@@ -39,14 +38,11 @@ from holdfast.errors import (
 from holdfast.journal import (
     Data,
     Fold,
-    fork_lineage,
-    fork_rewinds,
     is_live,
     live_ranges,
-    next_entry,
 )
-from holdfast.model import Append, Change, Create, Kind, RunRecord, Status
-from holdfast.stores.base import ANY, LIVE, check_id
+from holdfast.model import Append, Change, Kind, RunRecord, Status
+from holdfast.stores.base import ANY, LIVE
 from holdfast.views import EntryContents, EntryInfo, Page, RunInfo, moment
 
 if TYPE_CHECKING:
@@ -317,48 +313,12 @@ class Run(Operable):
         contents = yield Read(lambda: self._journals.contents(record, uid, entry))
         return EntryContents(seq, entry.kind, moment(entry.at), contents)
 
-    # --- forks
-
-    @Operation
-    def fork(self, at: int | None = None, *, id: str | None = None) -> Op[Run]:
-        """A new run that shares this one's history up to ``at`` (by default: all of it) and then goes its own way."""
-        check_seq("at", 0 if at is None else at)
-        record = yield Read(self._record)
-        point = record.seq if at is None else at
-        origin, shared = yield Read(lambda: self._journals.entry(record, point))
-        uid = new_uid(self._store.clock)
-        fork_id = check_id(id if id is not None else f"{self.id[:490]}.fork-{uid[-8:]}")
-        state = shared.seq if shared.kind == Kind.SAVED else shared.state
-        now = self._store.clock.now()
-        key = self._journals.new_key(uid)
-        data: Data = {"from": record.id, "origin": origin, "at": point}
-        payload = self._journals.seal(uid, key is not None, f"{point + 1}/{Kind.FORKED}", data, "fork")
-        entry = next_entry(shared.hash, point + 1, Kind.FORKED, now, state, payload)
-        waiting = shared.kind == Kind.ASKED or (point == record.seq and record.status is Status.WAITING)
-        child = RunRecord(
-            uid=uid,
-            id=fork_id,
-            created_at=now,
-            root=shared.hash,
-            base=point + 1,
-            workflow=record.workflow,
-            tags=record.tags,
-            lineage=fork_lineage(record, point),
-            key_id=key.key_id if key else None,
-            key_blob=key.blob if key else None,
-            status=Status.WAITING if waiting else Status.READY,
-            rewinds=fork_rewinds(record, point),
-        )
-        made = yield Settle(self._committer.submit(Create(child, (entry,))))
-        if made.uid != uid:
-            raise RunExists(fork_id, "a run with this id exists already; choose another id")
-        return self._sibling(fork_id, uid)
+    # --- forks, steps, pauses, going back
 
     def _sibling(self, id: str, uid: str) -> Run:
         return type(self)(self._engine, id, uid)
 
-    # --- steps, pauses, going back
-
+    fork = Operation(fork)
     if TYPE_CHECKING:
 
         def once(
@@ -490,53 +450,6 @@ class AsyncRun(Run, Async):
     def claim(self) -> AsyncHolding:  # type: ignore[override]
         """Become the one holder of the run: ``async with run.claim():``, or ``await run.claim()``."""
         return AsyncHolding(self)
-
-
-class Holding:
-    """A claim in a ``with`` statement, which gives the run."""
-
-    def __init__(self, run: Run, lease: Lease) -> None:
-        self.epoch: int = lease.record.epoch
-        self._run = run
-        self._lease = lease
-
-    def __enter__(self) -> Run:
-        self._run._inside = True
-        return self._run
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._run._inside = False
-        if self._run._lease is self._lease:
-            self._run.release()
-
-
-class AsyncHolding:
-    """A claim to be awaited, or entered with ``async with``; either gives the run."""
-
-    def __init__(self, run: AsyncRun) -> None:
-        self._run = run
-        self._lease: Lease | None = None
-
-    def __await__(self) -> Generator[Any, None, AsyncRun]:
-        return self._hold().__await__()
-
-    async def _hold(self) -> AsyncRun:
-        self._lease = await drive_async(self._run._hold(), self._run._committer)
-        return self._run
-
-    async def __aenter__(self) -> AsyncRun:
-        await self._hold()
-        self._run._inside = True
-        return self._run
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._run._inside = False
-        if self._run._lease is self._lease:
-            await self._run.release()
 
 
 def resting_status(fold: Fold) -> Status:
