@@ -38,6 +38,7 @@ NOT_RUN = {
     "make check",
     "make demo",
     "make test",
+    "make mutants",
     "make torture",
     "pip install '.[crypto]'",
     "python3 -m venv .venv && . .venv/bin/activate && pip install '/path/to/holdfast[crypto]'",

@@ -451,3 +451,22 @@ def test_a_step_needs_the_run(hf: Holdfast, opened: Callable[..., Holdfast]) -> 
     with pytest.raises(HoldfastError, match="completed"):
         run.once("key", step)
     assert step.calls == []
+
+
+def test_a_partial_is_told_apart_by_what_it_calls_and_with_what(hf: Holdfast) -> None:
+    run = hf.run("run")
+    assert run.once("k", functools.partial(max, 1), 2) == 2
+    assert run.once("k", max, 1, 2) == 2, "it is the same call"
+    for other in (functools.partial(min, 1), functools.partial(max, 0)):
+        with pytest.raises(NonDeterminism):
+            run.once("k", other, 2)
+
+
+def test_a_state_may_grow_beyond_the_limit_of_one_payload(opened: Callable[..., Holdfast]) -> None:
+    run = opened(max_bytes=2_000).run("run")
+    with run.claim():
+        for n in range(30):
+            run.save({"log": ["x" * 200] * n, "n": n})
+        for n in range(30):
+            run.save({"log": ["y" * 200] + ["x" * 200] * 28, "n": n})
+    assert run.checkpoint().state == {"log": ["y" * 200] + ["x" * 200] * 28, "n": 29}

@@ -192,7 +192,8 @@ class Lease:
         if not wants_snapshot(chain_bytes, delta_bytes, self._whole_bytes):
             return False
         self._whole_bytes = len(to_text(tree))
-        return wants_snapshot(chain_bytes, delta_bytes, self._whole_bytes)
+        fits = self._whole_bytes <= self._journals.max_bytes  # a state that grew beyond it stays in pieces
+        return fits and wants_snapshot(chain_bytes, delta_bytes, self._whole_bytes)
 
     def settled(self, ticket: Ticket) -> None:
         """Note how a write went, once it is known; if it failed, nothing that was built on it holds."""

@@ -9,6 +9,7 @@ with `resolve` what became of it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.drive import Call, Op, Read
@@ -120,6 +121,9 @@ def _describe(
 ) -> Data:
     if not isinstance(key, str) or not key:
         raise UsageError(f"a step's key is text, not {key!r}")
+    while isinstance(function, partial):
+        args, kwargs = (*function.args, *args), {**function.keywords, **kwargs}
+        function = function.func
     tool = getattr(function, "__qualname__", None) or type(function).__qualname__
     stored = [run._codec.encode(value, f"{tool}.args[{n}]") for n, value in enumerate(args)]
     named = {name: run._codec.encode(value, f"{tool}.{name}") for name, value in kwargs.items()}
