@@ -4,9 +4,9 @@ The file is in WAL mode. At ``durability=full`` (the default) a commit is on the
 ``durability=normal`` the last commits before a power failure may be lost (never torn, and a crash of the process
 alone loses nothing).
 
-Every write transaction first takes an operating-system lock beside the database, then SQLite's own: writers of
-several processes queue there and wake at once, instead of polling until "database is locked". A plain step is one
-INSERT that checks epoch, holder and the hash before it in the same statement; the run's row is not touched.
+Writers of several processes take turns by a lock beside the database (see `holdfast.stores.sqlite_file`). A plain
+step is one INSERT that checks epoch, holder and the hash before it in the same statement; the run's row is not
+touched.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """An open SQLite file: its connections, its transactions, its errors, and what a fork of the process does to it.
 
 Every write transaction first takes an operating-system lock beside the database, then SQLite's own: writers of
-several processes queue there, instead of meeting "database is locked".
+several processes take turns there, instead of meeting "database is locked".
 """
 
 from __future__ import annotations
