@@ -342,6 +342,23 @@ MUTANTS: list[Mutant] = [
         "len(to_text(tree)) // 3",
         "tests/engine/test_sqlite.py",
     ),
+    Mutant(
+        "rewinds-forgotten-within-a-claim",
+        "src/holdfast/engine/lease.py",
+        "        self.record = appended(record, write, mail=False)\n",
+        (
+            "        from msgspec.structs import replace\n\n"
+            "        self.record = replace(appended(record, write, mail=False), rewinds=record.rewinds)\n"
+        ),
+        "tests/engine/test_states_by_chance.py tests/engine/test_interleaving.py",
+    ),
+    Mutant(
+        "decided-before-it-lasts",
+        "src/holdfast/engine/run.py",
+        "            yield from self._catch_up(lease)\n            lease.check()\n",
+        "            lease.check()\n",
+        "tests/engine/test_async_and_threads.py tests/engine/test_interleaving.py",
+    ),
     # Forks of a run
     Mutant(
         "sqlite-forgets-forks",

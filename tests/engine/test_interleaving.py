@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 import holdfast
-from holdfast import AsyncRun, Holdfast, LeaseLost, UsageError
+from holdfast import AsyncRun, Holdfast, LeaseLost, StoreFull, UsageError
 
 undone: list[str] = []
 
@@ -173,3 +173,32 @@ def test_an_erased_past_does_not_stop_the_run(hf: Holdfast) -> None:
     run.rollback(to=second)
     run.save({"new": 1})
     assert run.checkpoint().state == {"new": 1}
+
+
+def test_a_result_that_did_not_last_is_not_given(store_url: str) -> None:
+    calls: list[int] = []
+
+    def count() -> int:
+        calls.append(1)
+        return len(calls)
+
+    async def main() -> None:
+        async with holdfast.open(store_url) as hf:
+            run = await hf.run("run")
+            async with run.claim():
+                apply = hf._store.apply
+
+                def full(batch: object) -> list[object]:
+                    hf._store.apply = apply  # type: ignore[method-assign]
+                    raise StoreFull(hf._store.place)
+
+                hf._store.apply = full  # type: ignore[assignment,method-assign]
+                task = asyncio.create_task(run.once("k", count))
+                await asyncio.sleep(0)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                assert await run.once("k", count) == 2
+            assert [entry.kind for entry in await run.history()] == ["created", "done"]
+
+    asyncio.run(main())
