@@ -196,9 +196,8 @@ def test_a_result_that_did_not_last_is_not_given(store_url: str) -> None:
                 task = asyncio.create_task(run.once("k", count))
                 await asyncio.sleep(0)
                 task.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await task
-                assert await run.once("k", count) == 2
+                assert await run.once("k", count) == 2  # at once: nobody knows yet how the first one went
+                await asyncio.gather(task, return_exceptions=True)
             assert [entry.kind for entry in await run.history()] == ["created", "done"]
 
     asyncio.run(main())
