@@ -413,7 +413,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "crash-undo-repeated",
         "src/holdfast/engine/rollback.py",
-        "if seq in rolling.results or _action",
+        "if (lease.fold.rolling and seq in lease.fold.rolling.results) or _action",
         "if _action",
         'tests/crash/test_crash_points.py -k "any_point and memory and back"',
     ),

@@ -195,8 +195,9 @@ class Run(Operable):
             yield from self._write(lease, (), change=change)
         except LeaseLost:
             pass
-        except BaseException:  # a full disk, an interrupt: this worker may still hold the run, and the next claim of
-            self._engine.stuck[self.uid] = lease, change  # it begins with giving it up
+        except BaseException:
+            # A full disk, an interrupt: this worker may still hold the run. Its next claim begins with giving it up.
+            self._engine.stuck[self.uid] = lease, change
             raise
         finally:
             self._give_up(lease)
