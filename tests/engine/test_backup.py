@@ -24,7 +24,7 @@ def fill(hf: Holdfast) -> None:
     hf.run("asked").pause("Which?", [{"name": "n", "type": "integer"}], output_key="which")
     answered = hf.run("answered")
     answered.pause("Well?")
-    answered.answer("in the inbox", by="ann")
+    answered.answer("in the inbox", by="operator")
     answered.mark("marked", "tool", result=7)
     taken = hf.run("taken")
     taken.pause("Well?")
@@ -114,7 +114,7 @@ def test_restored_runs_do_nothing_until_they_are_let(
 
     ready, asked, answered = (other.get(id) for id in ("ready", "asked", "answered"))
     for run in (ready, asked, answered):
-        run.unblock(by="ann")
+        run.unblock(by="operator")
     assert [run.status for run in (ready, asked, answered)] == [Status.READY, Status.WAITING, Status.READY]
     ready.save("goes on")
     asked.answer({"n": 3})

@@ -257,7 +257,7 @@ def test_redaction_of_an_encrypted_run(sealed: Holdfast, opened: Callable[..., H
     run = sealed.run("run")
     run.once("step", str.upper, "secret")
     run.save({"a": 1})
-    run.redact(1, by="ann")
+    run.redact(1, by="operator")
     again = opened(keys=keys(old=OLD)).get("run")
     assert again.is_completed("step")
     with pytest.raises(Redacted):

@@ -158,7 +158,7 @@ def test_every_problem_is_named_and_nothing_is_consumed(hf: Holdfast, opened: Ca
         with pytest.raises(AnswerRefused, match="mapping of field names"):
             run.answer(wrong)
     assert (run.status, run.info().seq) == (Status.WAITING, 1)
-    opened().get("run").answer({"count": 1, "ok": False, "name": "x"}, by="ann")
+    opened().get("run").answer({"count": 1, "ok": False, "name": "x"}, by="operator")
     assert answer_of(run) == {"count": 1, "ok": False, "name": "x", "note": None}
 
 
@@ -188,7 +188,7 @@ def test_an_answer_that_cannot_be_kept_is_refused(hf: Holdfast) -> None:
 def test_the_first_answer_counts(hf: Holdfast, opened: Callable[..., Holdfast]) -> None:
     run = ask(hf)
     [question] = run.questions()
-    run.answer("first", by="ann")
+    run.answer("first", by="operator")
     other = opened().get("run")
     for name in (question.id, None):
         with pytest.raises(QuestionClosed):
@@ -256,12 +256,12 @@ def test_a_question_asked_after_the_answer_to_another_arrived(hf: Holdfast, open
 
 def test_who_answered_is_in_the_journal(hf: Holdfast) -> None:
     run = ask(hf)
-    run.answer("yes", by="ann")
+    run.answer("yes", by="operator")
     with run.claim():
         pass
     record = run._record()
     uid, entry = run._journals.entry(record, record.seq)
-    assert run._journals.data(run.id, uid, entry)["by"] == "ann"
+    assert run._journals.data(run.id, uid, entry)["by"] == "operator"
 
 
 def test_an_ended_run_asks_and_answers_nothing(hf: Holdfast) -> None:

@@ -41,7 +41,7 @@ def test_the_erased_text_is_nowhere_in_the_store(
     run.once("send", send, SECRET, target=f"to {SECRET}")
     run.mark("elsewhere", "tool", SECRET, result=SECRET)
     run.pause(f"Write to {SECRET}?", output_key="ok")
-    run.answer(f"yes, to {SECRET}", by="ann")
+    run.answer(f"yes, to {SECRET}", by="operator")
     with run.claim():
         run.save({"mail": SECRET, "n": 2})
         run.save({"n": 3})
@@ -51,7 +51,7 @@ def test_the_erased_text_is_nowhere_in_the_store(
     assert SECRET.encode() in raw_bytes()
 
     everything = [e.seq for e in run.history() if e.kind not in ("created", "rewound")]
-    run.redact(*everything, by="ann", why="on request")
+    run.redact(*everything, by="operator", why="on request")
     assert run.checkpoint().state == {"n": 3}
     hf.close()
     assert SECRET.encode() not in raw_bytes()

@@ -143,7 +143,7 @@ def test_a_failing_undo_does_not_stop_the_others(hf: Holdfast) -> None:
 def test_what_cannot_be_undone_is_named(hf: Holdfast) -> None:
     run = hf.run("run")
     start = run.save("start")
-    run.once("mail", put, "mail", target="ann")
+    run.once("mail", put, "mail", target="operator")
     act(run, "file")
     run.mark("push", "git", "origin", reversible=True)  # reversible, but nobody said how
     report = run.rollback(to=start)

@@ -331,7 +331,7 @@ def test_at_most_once_is_not_run_again_after_a_crash(
             run.once("charge", step, 100, at_most_once=True)
     assert step.calls == []
     assert not run.is_completed("charge")
-    run.resolve("charge", done=True, result="paid by phone", by="ann")
+    run.resolve("charge", done=True, result="paid by phone", by="operator")
     assert run.once("charge", step, 100, at_most_once=True, check_args=False) == "paid by phone"
     assert [effect.status for effect in run.effects()] == ["done"]
     with pytest.raises(UsageError, match="not uncertain"):

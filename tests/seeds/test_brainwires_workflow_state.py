@@ -192,7 +192,7 @@ def test_reversible_is_used_by_rollback(hf: Holdfast, opened: Callable[..., Hold
     start = run.save({})
     run.once("use-1", write_file, "a.txt", target="a.txt", undo=remove_file)
     run.once("use-2", write_file, "b.txt", target="b.txt", undo=remove_file)
-    run.once("use-3", write_file, "mail", target="ann@example.org", reversible=False)
+    run.once("use-3", write_file, "mail", target="operator@example.org", reversible=False)
     run.mark("use-4", "git_push", "origin")
 
     assert [(one.effect.key, one.action) for one in run.plan_rollback(start).steps] == [

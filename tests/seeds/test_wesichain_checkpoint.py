@@ -138,7 +138,7 @@ def test_the_sequence_is_not_the_step(hf: Holdfast) -> None:
 def test_approvals_are_kept(hf: Holdfast, opened: Callable[..., Holdfast]) -> None:
     main, _ = counted(hf, 2)
     main.pause("Deploy?", [Field("ok", "boolean")], output_key="deploy")
-    opened().get("main").answer({"ok": True}, by="ann")
+    opened().get("main").answer({"ok": True}, by="operator")
     with main.claim():
         assert main.checkpoint().answers == {"deploy": {"ok": True}}
         main.save(Counter(9))

@@ -219,18 +219,18 @@ class StoreContract:
 
     @pytest.fixture
     def store(self, place: Path, clock: ManualClock) -> Iterator[Store]:
-        """A handle, with two workers: ``alice`` and ``bob``."""
+        """A handle, with two workers: ``east`` and ``west``."""
         store = self.open_store(place, clock)
-        store.enlist("alice", LEASE)
-        store.enlist("bob", LEASE)
+        store.enlist("east", LEASE)
+        store.enlist("west", LEASE)
         yield store
         store.close()
 
     @pytest.fixture
     def other(self, store: Store, place: Path, clock: ManualClock) -> Iterator[Store]:
-        """A second handle on the same place, as another process would have, with the worker ``carol``."""
+        """A second handle on the same place, as another process would have, with the worker ``north``."""
         other = self.open_store(place, clock)
-        other.enlist("carol", LEASE)
+        other.enlist("north", LEASE)
         yield other
         other.close()
 
@@ -241,8 +241,8 @@ class StoreContract:
 
     @pytest.fixture
     def held(self, store: Store, run: RunRecord) -> RunRecord:
-        """The same, held by alice."""
-        return store.claim(run.uid, "alice")
+        """The same, held by east."""
+        return store.claim(run.uid, "east")
 
     # --- create
 
@@ -275,7 +275,7 @@ class StoreContract:
 
     def test_creating_an_id_again_returns_the_run_as_it_is_now(self, store: Store, author: Author) -> None:
         first = make(store, author.create("same"))
-        held = store.claim(first.uid, "alice")
+        held = store.claim(first.uid, "east")
         put(store, author.append(held, Kind.DONE))
         assert make(store, author.create("same")) == store.get("same")
 
@@ -285,9 +285,9 @@ class StoreContract:
         assert second == first
 
     def test_a_run_can_be_held_from_the_start(self, store: Store, author: Author) -> None:
-        made = make(store, author.create("held", worker="alice", epoch=1, status=Status.RUNNING))
+        made = make(store, author.create("held", worker="east", epoch=1, status=Status.RUNNING))
         with pytest.raises(Claimed):
-            store.claim(made.uid, "bob")
+            store.claim(made.uid, "west")
         put(store, author.append(made, Kind.DONE))
 
     def test_another_handle_sees_what_was_created(self, store: Store, other: Store, author: Author) -> None:
@@ -362,7 +362,7 @@ class StoreContract:
     # --- the fence
 
     def test_append_needs_a_claim(self, store: Store, author: Author, run: RunRecord) -> None:
-        refused(store, author.append(replace(run, worker="alice"), Kind.DONE))
+        refused(store, author.append(replace(run, worker="east"), Kind.DONE))
 
     def test_append_under_an_older_epoch_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
         refused(store, author.append(replace(held, epoch=held.epoch - 1), Kind.DONE))
@@ -371,22 +371,22 @@ class StoreContract:
         refused(store, author.append(replace(held, epoch=held.epoch + 1), Kind.DONE))
 
     def test_append_by_another_worker_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
-        refused(store, author.append(replace(held, worker="bob"), Kind.DONE))
+        refused(store, author.append(replace(held, worker="west"), Kind.DONE))
 
     def test_append_after_release_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, change=Change(status=Status.READY, release=True)))
         refused(store, author.append(held, Kind.DONE))
 
     def test_append_after_another_claim_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.retire("alice")
-        store.claim(held.uid, "bob")
+        store.retire("east")
+        store.claim(held.uid, "west")
         refused(store, author.append(held, Kind.DONE))
 
     def test_append_under_the_epoch_before_is_refused_also_to_the_same_worker(
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
         put(store, author.append(held, change=Change(status=Status.READY, release=True)))
-        store.claim(held.uid, "alice")
+        store.claim(held.uid, "east")
         refused(store, author.append(held, Kind.DONE))
 
     def test_append_to_a_deleted_run_is_refused(
@@ -410,7 +410,7 @@ class StoreContract:
     def test_a_change_without_entries_is_fenced_too(self, store: Store, author: Author, held: RunRecord) -> None:
         change = Change(status=Status.COMPLETED, release=True)
         refused(store, author.append(replace(held, epoch=held.epoch - 1), change=change))
-        refused(store, author.append(replace(held, worker="bob"), change=change))
+        refused(store, author.append(replace(held, worker="west"), change=change))
 
     def test_taking_and_redacting_are_fenced_too(self, store: Store, author: Author, held: RunRecord) -> None:
         store.post(held.uid, item("k"))
@@ -474,7 +474,7 @@ class StoreContract:
         assert [entry.seq for entry in store.read(held.uid, 0, ALL)] == [0, 1, 2]
 
     def test_each_write_of_a_batch_fails_by_itself(self, store: Store, author: Author, held: RunRecord) -> None:
-        good = store.claim(make(store, author.create("good")).uid, "bob")
+        good = store.claim(make(store, author.create("good")).uid, "west")
         stale = author.append(replace(held, epoch=held.epoch - 1), Kind.DONE)
         outcomes = store.apply([stale, author.append(good, Kind.DONE), author.create("new")])
         assert type(outcomes[0]) is LeaseLost
@@ -486,7 +486,7 @@ class StoreContract:
     def test_a_conflict_does_not_take_the_rest_of_its_batch_along(
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
-        good = store.claim(make(store, author.create("good")).uid, "bob")
+        good = store.claim(make(store, author.create("good")).uid, "west")
         put(store, author.append(held, Kind.DONE))
         outcomes = store.apply([author.append(good, Kind.DONE), author.append(held, Kind.SAVED), author.create("new")])
         assert outcomes[0] is None
@@ -522,64 +522,64 @@ class StoreContract:
     # --- claims
 
     def test_claim_gives_the_run_to_the_worker(self, store: Store, run: RunRecord) -> None:
-        held = store.claim(run.uid, "alice")
-        assert held == replace(run, status=Status.RUNNING, epoch=run.epoch + 1, worker="alice")
+        held = store.claim(run.uid, "east")
+        assert held == replace(run, status=Status.RUNNING, epoch=run.epoch + 1, worker="east")
         assert store.get("run") == held
 
     def test_claim_of_a_live_holders_run_is_refused(self, store: Store, held: RunRecord) -> None:
         with pytest.raises(Claimed):
-            store.claim(held.uid, "bob")
+            store.claim(held.uid, "west")
         assert store.journal(held.uid) == held
 
     def test_claim_is_refused_through_another_handle_too(self, store: Store, other: Store, held: RunRecord) -> None:
         with pytest.raises(Claimed):
-            other.claim(held.uid, "carol")
+            other.claim(held.uid, "north")
 
     def test_claim_of_a_run_that_one_holds_oneself_is_refused(self, store: Store, held: RunRecord) -> None:
         with pytest.raises(Claimed):
-            store.claim(held.uid, "alice")
+            store.claim(held.uid, "east")
 
     def test_claim_is_refused_until_the_lease_is_over(self, store: Store, clock: ManualClock, held: RunRecord) -> None:
         clock.advance(LEASE - 0.001)
-        store.beat("bob", LEASE)
+        store.beat("west", LEASE)
         with pytest.raises(Claimed):
-            store.claim(held.uid, "bob")
+            store.claim(held.uid, "west")
         clock.advance(0.001)
-        assert store.claim(held.uid, "bob").worker == "bob"
+        assert store.claim(held.uid, "west").worker == "west"
 
     def test_a_beat_extends_all_leases_of_a_worker(
         self, store: Store, author: Author, clock: ManualClock, held: RunRecord
     ) -> None:
-        second = store.claim(make(store, author.create("second")).uid, "alice")
+        second = store.claim(make(store, author.create("second")).uid, "east")
         clock.advance(LEASE - 1)
-        store.beat("alice", LEASE)
+        store.beat("east", LEASE)
         clock.advance(LEASE - 1)
         for uid in (held.uid, second.uid):
             with pytest.raises(Claimed):
-                store.claim(uid, "bob")
+                store.claim(uid, "west")
 
     def test_a_beat_counts_from_the_time_at_which_it_is_made(
         self, store: Store, clock: ManualClock, held: RunRecord
     ) -> None:
-        store.beat("alice", LEASE * 10)
-        store.beat("alice", LEASE)
+        store.beat("east", LEASE * 10)
+        store.beat("east", LEASE)
         clock.advance(LEASE)
-        assert store.claim(held.uid, "bob").worker == "bob"
+        assert store.claim(held.uid, "west").worker == "west"
 
     def test_a_beat_does_not_extend_the_leases_of_others(
         self, store: Store, clock: ManualClock, held: RunRecord
     ) -> None:
         clock.advance(LEASE)
-        store.beat("bob", LEASE)
-        assert store.claim(held.uid, "bob").worker == "bob"
+        store.beat("west", LEASE)
+        assert store.claim(held.uid, "west").worker == "west"
 
     def test_a_late_beat_revives_a_lease_that_nobody_claimed(
         self, store: Store, clock: ManualClock, held: RunRecord
     ) -> None:
         clock.advance(LEASE * 2)
-        store.beat("alice", LEASE)
+        store.beat("east", LEASE)
         with pytest.raises(Claimed):
-            store.claim(held.uid, "bob")
+            store.claim(held.uid, "west")
 
     def test_an_expired_epoch_may_still_write_until_somebody_claims(
         self, store: Store, author: Author, clock: ManualClock, held: RunRecord
@@ -587,21 +587,21 @@ class StoreContract:
         clock.advance(LEASE * 2)
         write = author.append(held, Kind.DONE)
         put(store, write)
-        store.beat("bob", LEASE)
-        store.claim(held.uid, "bob")
+        store.beat("west", LEASE)
+        store.claim(held.uid, "west")
         refused(store, author.append(after(held, write), Kind.DONE))
 
     def test_a_run_of_a_retired_worker_may_be_claimed_at_once(self, store: Store, held: RunRecord) -> None:
-        store.retire("alice")
-        assert store.claim(held.uid, "bob").worker == "bob"
+        store.retire("east")
+        assert store.claim(held.uid, "west").worker == "west"
 
     def test_a_run_of_an_unknown_worker_may_be_claimed(self, store: Store, author: Author) -> None:
         made = make(store, author.create("held", worker="nobody", epoch=3, status=Status.RUNNING))
-        assert store.claim(made.uid, "alice").epoch == 4
+        assert store.claim(made.uid, "east").epoch == 4
 
     def test_an_epoch_only_grows(self, store: Store, author: Author, run: RunRecord) -> None:
         epochs = []
-        for worker in ("alice", "bob", "alice"):
+        for worker in ("east", "west", "east"):
             held = store.claim(run.uid, worker)
             epochs.append(held.epoch)
             put(store, author.append(held, change=Change(status=Status.READY, release=True)))
@@ -612,18 +612,18 @@ class StoreContract:
 
     def test_a_released_run_may_be_claimed_at_once(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, change=Change(status=Status.READY, release=True)))
-        assert store.claim(held.uid, "bob").epoch == held.epoch + 1
+        assert store.claim(held.uid, "west").epoch == held.epoch + 1
 
     def test_claim_shows_what_was_written_before(self, store: Store, author: Author, held: RunRecord) -> None:
         write = author.append(held, Kind.SAVED, change=Change(status=Status.READY, release=True))
         put(store, write)
-        again = store.claim(held.uid, "bob")
+        again = store.claim(held.uid, "west")
         assert (again.seq, again.hash, again.state) == (1, write.entries[-1].hash, 1)
 
     @pytest.mark.parametrize("status", [Status.READY, Status.WAITING])
     def test_a_resting_run_may_be_claimed(self, store: Store, author: Author, held: RunRecord, status: Status) -> None:
         put(store, author.append(held, change=Change(status=status, release=True, wake_at=99)))
-        again = store.claim(held.uid, "bob")
+        again = store.claim(held.uid, "west")
         assert (again.status, again.wake_at) == (Status.RUNNING, None)
 
     @pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED, Status.CANCELLED])
@@ -633,47 +633,47 @@ class StoreContract:
         put(store, author.append(held, change=Change(status=status, release=True)))
         before = store.journal(held.uid)
         with pytest.raises(RunEnded):
-            store.claim(held.uid, "bob")
+            store.claim(held.uid, "west")
         assert store.journal(held.uid) == before
 
     def test_claim_of_a_blocked_run_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, change=Change(status=Status.BLOCKED, release=True, reason="see line 7")))
         with pytest.raises(RunBlocked, match="see line 7"):
-            store.claim(held.uid, "bob")
+            store.claim(held.uid, "west")
 
     @pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.BLOCKED])
     def test_any_run_may_be_claimed_where_its_status_is_allowed(
         self, store: Store, author: Author, held: RunRecord, status: Status
     ) -> None:
         put(store, author.append(held, change=Change(status=status, release=True)))
-        claimed = store.claim(held.uid, "bob", ANY)
+        claimed = store.claim(held.uid, "west", ANY)
         assert claimed.status is (Status.BLOCKED if status is Status.BLOCKED else Status.RUNNING)
-        assert claimed.worker == "bob"
+        assert claimed.worker == "west"
 
     def test_a_parked_run_stays_parked_when_its_claimer_dies(
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
         put(store, author.append(held, change=Change(status=Status.BLOCKED, release=True, reason="see line 7")))
-        store.enlist("bob", 60)
-        store.claim(held.uid, "bob", ANY)
-        store.retire("bob")
+        store.enlist("west", 60)
+        store.claim(held.uid, "west", ANY)
+        store.retire("west")
         with pytest.raises(RunBlocked, match="see line 7"):
-            store.claim(held.uid, "carol")
+            store.claim(held.uid, "north")
 
     def test_claim_of_a_run_that_never_was_is_refused(self, store: Store) -> None:
         with pytest.raises(RunNotFound):
-            store.claim("0" * 24, "alice")
+            store.claim("0" * 24, "east")
 
     def test_claim_of_a_deleted_run_is_refused(self, store: Store, run: RunRecord) -> None:
         store.delete(run.uid)
         with pytest.raises(RunNotFound):
-            store.claim(run.uid, "alice", ANY)
+            store.claim(run.uid, "east", ANY)
 
     def test_claim_of_a_hidden_run_is_refused(self, store: Store, author: Author, run: RunRecord) -> None:
         make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
         store.delete(run.uid)
         with pytest.raises(RunNotFound):
-            store.claim(run.uid, "alice", ANY)
+            store.claim(run.uid, "east", ANY)
 
     def test_of_many_claims_at_once_one_wins(self, store: Store, other: Store, author: Author) -> None:
         for n in range(5):
@@ -691,7 +691,7 @@ class StoreContract:
 
             threads = [
                 threading.Thread(target=claim, args=(handle, worker, made.uid))
-                for handle, worker in [(store, "alice"), (store, "bob"), (other, "carol"), (other, "carol")]
+                for handle, worker in [(store, "east"), (store, "west"), (other, "north"), (other, "north")]
             ]
             for thread in threads:
                 thread.start()
@@ -706,13 +706,13 @@ class StoreContract:
         put(store, author.append(held, Kind.DONE))
         record = store.journal(held.uid)
         assert record is not None
-        assert (record.status, record.worker, record.epoch) == (Status.RUNNING, "alice", held.epoch)
+        assert (record.status, record.worker, record.epoch) == (Status.RUNNING, "east", held.epoch)
 
     def test_a_change_sets_status_reason_and_wake_time(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, Kind.DONE, change=Change(status=Status.BLOCKED, reason="why", wake_at=5)))
         record = store.journal(held.uid)
         assert record is not None
-        assert (record.status, record.reason, record.wake_at, record.worker) == (Status.BLOCKED, "why", 5, "alice")
+        assert (record.status, record.reason, record.wake_at, record.worker) == (Status.BLOCKED, "why", 5, "east")
 
     def test_the_next_status_clears_reason_and_wake_time(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, change=Change(status=Status.BLOCKED, reason="why", wake_at=5)))
@@ -894,7 +894,7 @@ class StoreContract:
         assert other.orphans() == [held]
 
     def test_a_run_of_a_retired_worker_is_an_orphan(self, store: Store, held: RunRecord) -> None:
-        store.retire("alice")
+        store.retire("east")
         assert store.orphans() == [held]
 
     def test_a_run_that_nobody_holds_is_no_orphan(self, store: Store, clock: ManualClock, run: RunRecord) -> None:
@@ -909,51 +909,51 @@ class StoreContract:
         assert store.orphans() == []
 
     def test_an_orphan_that_is_claimed_is_none_any_more(self, store: Store, held: RunRecord) -> None:
-        store.retire("alice")
-        store.claim(held.uid, "bob")
+        store.retire("east")
+        store.claim(held.uid, "west")
         assert store.orphans() == []
 
     def test_orphans_of_several_workers_are_listed_up_to_the_limit(
         self, store: Store, author: Author, clock: ManualClock
     ) -> None:
         for n in range(6):
-            store.claim(make(store, author.create(f"o{n}")).uid, ("alice", "bob")[n % 2])
+            store.claim(make(store, author.create(f"o{n}")).uid, ("east", "west")[n % 2])
         clock.advance(LEASE)
         assert sorted(ids(store.orphans())) == [f"o{n}" for n in range(6)]
         assert len(store.orphans(limit=4)) == 4
         assert len(store.orphans(limit=1)) == 1
 
     def test_a_worker_may_be_retired_repeatedly(self, store: Store) -> None:
-        store.retire("alice")
-        store.retire("alice")
+        store.retire("east")
+        store.retire("east")
         store.retire("nobody")
 
     def test_a_retired_worker_may_enlist_again(self, store: Store, run: RunRecord) -> None:
-        store.retire("alice")
-        store.enlist("alice", LEASE)
-        store.claim(run.uid, "alice")
+        store.retire("east")
+        store.enlist("east", LEASE)
+        store.claim(run.uid, "east")
         with pytest.raises(Claimed):
-            store.claim(run.uid, "bob")
+            store.claim(run.uid, "west")
 
     def test_closing_retires_the_workers_of_that_handle_alone(self, store: Store, other: Store, author: Author) -> None:
         ours, theirs = make(store, author.create("ours")), make(store, author.create("theirs"))
-        store.claim(ours.uid, "alice")
-        other.claim(theirs.uid, "carol")
+        store.claim(ours.uid, "east")
+        other.claim(theirs.uid, "north")
         other.close()
         assert ids(store.orphans()) == ["theirs"]
         with pytest.raises(Claimed):
-            store.claim(ours.uid, "bob")
-        assert store.claim(theirs.uid, "bob").worker == "bob"
+            store.claim(ours.uid, "west")
+        assert store.claim(theirs.uid, "west").worker == "west"
 
     def test_what_a_dropped_handle_held_may_be_claimed_when_its_lease_is_over(
         self, store: Store, other: Store, clock: ManualClock, run: RunRecord
     ) -> None:
-        held = other.claim(run.uid, "carol")
+        held = other.claim(run.uid, "north")
         other.drop()
         clock.advance(LEASE)
-        store.beat("alice", LEASE)
+        store.beat("east", LEASE)
         assert store.orphans() == [held]
-        assert store.claim(run.uid, "alice").epoch == held.epoch + 1
+        assert store.claim(run.uid, "east").epoch == held.epoch + 1
 
     # --- read
 
@@ -1010,7 +1010,7 @@ class StoreContract:
     ) -> None:
         parent = store.journal(held.uid)
         assert parent is not None
-        fork = store.claim(make(store, author.fork(parent, long[4], "fork")).uid, "bob")
+        fork = store.claim(make(store, author.fork(parent, long[4], "fork")).uid, "west")
         put(store, author.append(fork, Kind.DONE))
         assert [entry.seq for entry in store.read(fork.uid, 0, ALL)] == [5, 6]
         assert store.read(fork.uid, 5, 5)[0].prev == long[4].hash
@@ -1105,13 +1105,13 @@ class StoreContract:
     def test_delete_does_nothing_if_the_run_was_claimed_since(
         self, store: Store, author: Author, run: RunRecord
     ) -> None:
-        held = store.claim(run.uid, "alice")
+        held = store.claim(run.uid, "east")
         put(store, author.append(held, change=Change(status=Status.READY, release=True)))
         assert not store.delete(run.uid, expected=run)
         assert store.get("run") is not None
 
     def test_delete_does_nothing_if_the_run_is_held_since(self, store: Store, run: RunRecord) -> None:
-        held = store.claim(run.uid, "alice")
+        held = store.claim(run.uid, "east")
         assert not store.delete(run.uid, expected=run)
         assert store.get("run") == held
 
@@ -1206,10 +1206,10 @@ class StoreContract:
             clock.advance(1)
             tags = {"parity": ("even", "odd")[n % 2], "n": str(n)}
             made.append(make(store, author.create(f"run/{n}", workflow=("w", "v", None)[n % 3], tags=tags)))
-        store.beat("alice", LEASE)
+        store.beat("east", LEASE)
         for n, status in enumerate(Status):
             if status is not Status.READY:
-                held = store.claim(made[n].uid, "alice")
+                held = store.claim(made[n].uid, "east")
                 put(store, author.append(held, change=Change(status=status, release=status is not Status.RUNNING)))
         make(store, author.fork(made[9], store.read(made[9].uid, 0, 0)[0], "fork"))
         store.delete(made[9].uid)
@@ -1341,7 +1341,7 @@ class StoreContract:
 
     def test_rewrap_does_not_disturb_the_holder(self, store: Store, author: Author) -> None:
         made = make(store, author.create("secret", key_id="k1", key_blob=b"one"))
-        held = store.claim(made.uid, "alice")
+        held = store.claim(made.uid, "east")
         assert store.rewrap(made.uid, b"one", "k2", b"two")
         put(store, author.append(held, Kind.DONE))
 
@@ -1395,7 +1395,7 @@ class StoreContract:
     def test_an_adopted_run_can_go_on(self, store: Store, author: Author) -> None:
         record, entries = self.whole(author, epoch=7)
         store.adopt(record, entries, [], [])
-        held = store.claim(record.uid, "alice")
+        held = store.claim(record.uid, "east")
         assert held.epoch == 8
         put(store, author.append(held, Kind.DONE))
         assert len(store.read(record.uid, 0, ALL)) == 4
@@ -1449,7 +1449,7 @@ class StoreContract:
         self, store: Store, other: Store, place: Path, clock: ManualClock, author: Author, id: str
     ) -> None:
         made = make(store, author.create(id))
-        held = store.claim(made.uid, "alice")
+        held = store.claim(made.uid, "east")
         store.post(made.uid, item("k"))
         put(store, author.append(held, Kind.DONE, took=("k",)))
         assert (held.id, other.get(id)) == (id, store.journal(made.uid))
@@ -1473,7 +1473,7 @@ class StoreContract:
         made = {id: make(store, author.create(id, tags={"its": repr(id)})) for id in HARD_IDS.values()}
         assert len({record.uid for record in made.values()}) == len(HARD_IDS)
         for n, record in enumerate(made.values()):
-            put(store, author.append(store.claim(record.uid, "alice"), Kind.DONE, payload=str(n).encode()))
+            put(store, author.append(store.claim(record.uid, "east"), Kind.DONE, payload=str(n).encode()))
             assert not store.delete(record.uid, expected=record)
         for n, (id, record) in enumerate(made.items()):
             found = store.get(id)
@@ -1540,10 +1540,10 @@ class StoreContract:
             "orphans": lambda: store.orphans(),
             "create": lambda: store.apply([author.create("new")]),
             "append": lambda: store.apply([author.append(held, Kind.DONE)]),
-            "claim": lambda: store.claim(held.uid, "bob"),
+            "claim": lambda: store.claim(held.uid, "west"),
             "post": lambda: store.post(held.uid, item("k")),
-            "enlist": lambda: store.enlist("dave", LEASE),
-            "beat": lambda: store.beat("alice", LEASE),
+            "enlist": lambda: store.enlist("south", LEASE),
+            "beat": lambda: store.beat("east", LEASE),
             "delete": lambda: store.delete(held.uid),
             "rewrap": lambda: store.rewrap(held.uid, b"", "k", b""),
             "adopt": lambda: store.adopt(record, entries, [], []),
@@ -1567,7 +1567,7 @@ class StoreContract:
             except BaseException as error:
                 failed.append(error)
 
-        handles = {"alice": store, "bob": store, "carol": other}
+        handles = {"east": store, "west": store, "north": other}
         held = {worker: handles[worker].claim(make(store, author.create(worker)).uid, worker) for worker in handles}
         threads = [threading.Thread(target=write, args=(handles[worker], held[worker])) for worker in handles]
         for thread in threads:
@@ -1602,10 +1602,10 @@ class FileStoreContract(StoreContract):
     def test_what_a_killed_process_held_may_be_claimed_at_once(
         self, store: Store, other: Store, run: RunRecord
     ) -> None:
-        held = other.claim(run.uid, "carol")
+        held = other.claim(run.uid, "north")
         other.drop()
         assert store.orphans() == [held]
-        assert store.claim(run.uid, "alice").epoch == held.epoch + 1
+        assert store.claim(run.uid, "east").epoch == held.epoch + 1
 
     @pytest.mark.parametrize(
         "use",
@@ -1628,7 +1628,7 @@ class FileStoreContract(StoreContract):
     ) -> None:
         assert in_child(store.close) == 0
         with pytest.raises(Claimed):
-            other.claim(held.uid, "carol")
+            other.claim(held.uid, "north")
         put(store, author.append(held, Kind.DONE))
         assert [entry.seq for entry in other.read(held.uid, 0, ALL)] == [0, 1]
 
@@ -1637,14 +1637,14 @@ class FileStoreContract(StoreContract):
     ) -> None:
         def child() -> None:
             again = self.open_store(place, clock)
-            again.enlist("dave", LEASE)
-            held = again.claim(run.uid, "dave")
+            again.enlist("south", LEASE)
+            held = again.claim(run.uid, "south")
             put(again, author.append(held, Kind.DONE))
             os._exit(0)  # as if it was killed: nothing is given up
 
         assert in_child(child) == 0
         assert len(store.read(run.uid, 0, ALL)) == 2
-        assert store.claim(run.uid, "alice").epoch == run.epoch + 2
+        assert store.claim(run.uid, "east").epoch == run.epoch + 2
 
 
 def in_child(act: Callable[[], object]) -> int:
