@@ -936,6 +936,8 @@ class StoreMachine(RuleBasedStateMachine):
         wanted = [seq for seq in twin.now.live if seq >= twin.base - 1]
         near = wanted[-6:] if to % 2 else wanted
         point = to if to % 7 == 0 else near[to % len(near)]
+        if twin.rolling is not None:
+            dies = None  # the claim finishes the one that was broken off, and that would die first
         finishes = True
 
         def prepare() -> type[BaseException] | None:
