@@ -36,3 +36,22 @@ def test_pure_growth_never_stores_a_second_copy_though_text_compresses(memdir: P
         entries = hf._store.read(run.uid, 0, 1000, saved=True)
         assert [entry.seq for entry in entries if entry.state == entry.seq] == [1]
         assert len(run.checkpoint().state["lines"]) == 299
+
+
+def test_stores_that_were_closed_do_not_stand_in_the_way_of_a_fork(memdir: Path) -> None:
+    closed = [holdfast.open(f"sqlite:///{memdir / f'{n}.db'}") for n in range(12)]
+    hf = closed.pop(6)
+    for handle in closed:
+        handle.close()
+        sqlite_file._stores.add(handle._store)  # type: ignore[arg-type]  # as one that is being closed at that moment
+    child = os.fork()
+    if child == 0:
+        try:
+            hf.run("run")
+        except holdfast.StoreUnusable:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    hf.run("run")
+    hf.close()

@@ -158,6 +158,7 @@ class SqliteFile:
         with self._lock, self._read_lock:
             if self._unusable not in (CLOSED, FORKED):
                 self._unusable = CLOSED
+                _stores.discard(self)
                 self._reader.close()
                 self._db.close()
                 self._locks.drop()
@@ -227,6 +228,8 @@ class SqliteFile:
         connections still there, one that the child opens would go without locks; others would take the file for
         unused and remove its write-ahead log under the child's hands.
         """
+        if self._unusable in (CLOSED, FORKED):
+            return
         self._unusable = FORKED
         if not self._db.in_transaction:
             self._reader.close()
