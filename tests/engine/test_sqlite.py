@@ -38,12 +38,19 @@ def test_pure_growth_never_stores_a_second_copy_though_text_compresses(memdir: P
         assert len(run.checkpoint().state["lines"]) == 299
 
 
-def test_stores_that_were_closed_do_not_stand_in_the_way_of_a_fork(memdir: Path) -> None:
-    closed = [holdfast.open(f"sqlite:///{memdir / f'{n}.db'}") for n in range(12)]
-    hf = closed.pop(6)
-    for handle in closed:
-        handle.close()
-        sqlite_file._stores.add(handle._store)  # type: ignore[arg-type]  # as one that is being closed at that moment
+class Broken:
+    """A connection that fails, whatever is asked of it."""
+
+    def __getattr__(self, name: str) -> None:
+        raise OSError("the disk failed")
+
+
+def test_a_store_that_fails_does_not_stand_in_the_way_of_a_fork(memdir: Path) -> None:
+    handles = [holdfast.open(f"sqlite:///{memdir / f'{n}.db'}") for n in range(12)]
+    hf = handles.pop(6)
+    real = [handle._store._db for handle in handles]  # type: ignore[attr-defined]
+    for handle in handles:
+        handle._store._db = Broken()  # type: ignore[attr-defined]
     child = os.fork()
     if child == 0:
         try:
@@ -52,6 +59,9 @@ def test_stores_that_were_closed_do_not_stand_in_the_way_of_a_fork(memdir: Path)
             os._exit(0)
         finally:
             os._exit(1)
+    for handle, connection in zip(handles, real, strict=True):
+        handle._store._db = connection  # type: ignore[attr-defined]
+        handle.close()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     hf.run("run")
     hf.close()

@@ -297,7 +297,8 @@ def _go_on() -> None:
 
 def _go_on_in_child() -> None:
     for store in _held_back:
-        store._leave_to_parent()
+        with suppress(Exception):  # what cannot be closed (its disk failed) must not keep the others from it
+            store._leave_to_parent()
     _go_on()
 
 
