@@ -1,10 +1,16 @@
-"""Measure everything, show it as a table, and keep it in bench/results.json."""
+"""Measure, show it as a table, keep it in bench/results.json, and put it into the documents that quote it.
+
+python -m bench              everything
+python -m bench decisions    only these figures; the others stay as they are
+"""
 
 from __future__ import annotations
 
 import json
 import platform
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -13,34 +19,18 @@ from rich.console import Console
 from rich.table import Table
 
 import holdfast
-from bench import kernel
+from bench import decisions, kernel
 
 RESULTS = Path(__file__).with_name("results.json")
+GENERATE = Path(__file__).parents[1] / "docs" / "generate.py"
+
+MEASURE = {"kernel": kernel.measure, "decisions": decisions.measure}
+GOALS = kernel.GOALS | decisions.GOALS
 
 
-def main() -> None:
-    console = Console()
-    figures: dict[str, float] = {}
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
-        folder = Path(name)
-        console.print("measuring in", name, highlight=False)
-        with console.status("a synced write") as status:
-            figures |= kernel.raw_commit(folder)
-            for store, place in (("sqlite", folder / "growth.db"), ("files", folder / "growth")):
-                status.update(f"{kernel.SAVES} saves of a growing state, {store}")
-                found = kernel.growth(f"{store}:///{place}", place, seed=7)
-                figures |= {f"{key}_{store}": value for key, value in found.items()}
-                status.update(f"forks deep in a history, {store}")
-                found = kernel.forks(f"{store}:///{folder / 'forks'}-{store}")
-                figures |= {f"{key}_{store}": value for key, value in found.items()}
-            status.update("import time")
-            figures |= kernel.imports()
-    table = Table("figure", "measured", "goal", "")
-    for key, value in sorted(figures.items()):
-        goal = kernel.GOALS.get(key)
-        verdict = "" if goal is None else "ok" if value <= goal else "missed"
-        table.add_row(key, f"{value:,.2f}", "" if goal is None else f"≤ {goal}", verdict)
-    console.print(table)
+def main(chosen: list[str]) -> None:
+    if unknown := [name for name in chosen if name not in MEASURE]:
+        raise SystemExit(f"bench: there is no {', '.join(unknown)}; choose among {', '.join(MEASURE)}")
     environment = {
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
@@ -48,8 +38,26 @@ def main() -> None:
         "holdfast": holdfast.__version__,
         "machine": platform.machine(),
     }
-    RESULTS.write_text(json.dumps({"environment": environment, "figures": figures}, indent=2, sort_keys=True) + "\n")
+    kept = json.loads(RESULTS.read_text()) if chosen else {"environment": environment, "figures": {}}
+    if kept["environment"] != environment:
+        raise SystemExit(f"bench: the other figures are of {kept['environment']}; measure everything: python -m bench")
+    console = Console()
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
+        console.print("measuring in", name, highlight=False)
+        with console.status("") as status:
+            for part in chosen or MEASURE:
+                figures |= MEASURE[part](Path(name), status.update)
+    table = Table("figure", "measured", "goal", "")
+    for key, value in sorted(figures.items()):
+        goal = GOALS.get(key)
+        verdict = "" if goal is None else "ok" if value <= goal else "missed"
+        table.add_row(key, f"{value:,.2f}", "" if goal is None else f"≤ {goal}", verdict)
+    console.print(table)
+    results = {"environment": environment, "figures": kept["figures"] | figures, "goals": GOALS}
+    RESULTS.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
     console.print("kept in", RESULTS.name, highlight=False)
+    subprocess.run([sys.executable, GENERATE], check=True)
 
 
-main()
+main(sys.argv[1:])

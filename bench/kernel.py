@@ -34,6 +34,20 @@ GOALS: dict[str, float] = {
 }
 
 
+def measure(folder: Path, say: Callable[[str], None]) -> dict[str, float]:
+    say("a synced write")
+    figures = raw_commit(folder)
+    for store, place in (("sqlite", folder / "growth.db"), ("files", folder / "growth")):
+        say(f"{SAVES} saves of a growing state, {store}")
+        found = growth(f"{store}:///{place}", place, seed=7)
+        figures |= {f"{key}_{store}": value for key, value in found.items()}
+        say(f"forks deep in a history, {store}")
+        found = forks(f"{store}:///{folder / 'forks'}-{store}")
+        figures |= {f"{key}_{store}": value for key, value in found.items()}
+    say("import time")
+    return figures | imports()
+
+
 def size_of(path: Path) -> int:
     """Bytes of a file, or of all files below a folder."""
     if path.is_file():

@@ -1,4 +1,8 @@
-"""Writes docs/reference/api.md and errors.md from the code, and the pictures: run it after a change of a docstring.
+"""Writes docs/reference/api.md and errors.md from the code, the pictures, and the figures that documents quote.
+
+Run it after a change of a docstring; `python -m bench` runs it by itself. A figure is written as
+`1.05<!-- bench: NAME -->`: the number before the comment is that of bench/results.json, with as many decimals as it has
+in the document.
 
 python docs/generate.py            write what is stale
 python docs/generate.py --check    say what is stale, and end with status 1 if anything is
@@ -8,6 +12,8 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
+import re
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -258,6 +264,29 @@ def errors() -> str:
     )
 
 
+# --- the figures ------------------------------------------------------------------------------------------------------
+
+FIGURE = re.compile(r"([\d.,]*)(<!-- bench: (\w+) -->)")
+
+
+def with_figures(text: str, figures: dict[str, float]) -> str:
+    """A document with the figures as they were measured."""
+
+    def measured(match: re.Match[str]) -> str:
+        number, comment, name = match.groups()
+        if name not in figures:
+            raise SystemExit(f"docs/generate.py: {name} is not a figure of bench/results.json")
+        return f"{figures[name]:,.{len(number.partition('.')[2])}f}{comment}"
+
+    return FIGURE.sub(measured, text)
+
+
+def quoting() -> dict[Path, str]:
+    figures = json.loads((DOCS.parent / "bench" / "results.json").read_text("utf-8"))["figures"]
+    documents = [DOCS.parent / "README.md", *sorted(DOCS.glob("**/*.md"))]
+    return {path: with_figures(path.read_text("utf-8"), figures) for path in documents}
+
+
 # --- all of it --------------------------------------------------------------------------------------------------------
 
 
@@ -268,7 +297,7 @@ def made() -> dict[Path, str]:
         import draw
     finally:
         sys.path.pop(0)
-    return {
+    return quoting() | {
         DOCS / "reference" / "api.md": api(),
         DOCS / "reference" / "errors.md": errors(),
         DOCS / "pictures" / "run.svg": draw.run_with_fork_and_rollback(),

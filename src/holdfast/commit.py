@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import StoreError, StoreUnusable
-from holdfast.model import RunRecord, Write
-from holdfast.stores.base import Outcome, Store
+from holdfast.errors import StoreError, StoreUnusable, UsageError
+from holdfast.model import Append, RunRecord, Write
+from holdfast.stores.base import Outcome, Store, Transacting
 
 if TYPE_CHECKING:
     import asyncio
@@ -77,6 +77,17 @@ class Committer:
             if not ticket.settled:
                 self._flush()
         return ticket.result()
+
+    def transact(self, act: Callable[[Any], Append]) -> None:
+        """Run ``act`` on the store's own connection, and commit what it did together with the write that it gives."""
+        if not isinstance(self.store, Transacting):
+            raise UsageError(f"{self.store.place}: a transactional step needs a store with SQL, such as sqlite:///path")
+        with self._flush_lock:
+            self._flush()
+            refused = self.store.transact(act)
+            self.commits += 1
+        if refused is not None:
+            raise refused
 
     async def settle_async(self, ticket: Ticket) -> RunRecord | None:
         """The same for a caller on an event loop."""

@@ -11,6 +11,11 @@ A class's docstring is its default message. A message names the thing, the place
     │   ├── RunExists
     │   ├── RunEnded               it is completed, failed or cancelled
     │   ├── RunBlocked             parked until a person acts
+    │   ├── RunCancelled           its result was asked for, and it was cancelled
+    │   ├── DeadlinePassed         it took longer than it may
+    │   ├── WorkflowMissing        its workflow is not declared in this process
+    │   ├── StepTimeout            a step took longer than it may (a TimeoutError)
+    │   ├── TimedOut               what was waited for did not come in time (a TimeoutError)
     │   ├── DefinitionChanged      it was made for another workflow or definition
     │   ├── Claimed                somebody else holds it
     │   ├── LeaseLost              this holder's epoch is no longer the current one
@@ -26,7 +31,9 @@ A class's docstring is its default message. A message names the thing, the place
     │   ├── TooLarge
     │   └── TypeMissing            stored type not registered here, or of an unknown version
     ├── NotDone                    raised by your step: it has not acted, so it may be tried again
+    ├── StepFailed                 a step's error, of a type that is not here (``.type``, ``.message``)
     ├── KeyMissing                 the master key for a run is not in the keyring
+    ├── SecretMissing              the value of a secret is not in this process (``.name``)
     ├── StoreError                 about the store as a whole (``.place``)
     │   ├── StoreNotFound
     │   ├── StoreDamaged
@@ -83,6 +90,26 @@ class RunEnded(RunError):
 
 class RunBlocked(RunError):
     """the run is parked until a person acts; `run.unblock()` lets it go on."""
+
+
+class RunCancelled(RunError):
+    """the run was cancelled."""
+
+
+class DeadlinePassed(RunError):
+    """the run took longer than its deadline."""
+
+
+class WorkflowMissing(RunError):
+    """its workflow is not declared in this process; import the module that declares it."""
+
+
+class StepTimeout(RunError, TimeoutError):
+    """the step did not end within its timeout."""
+
+
+class TimedOut(RunError, TimeoutError):
+    """what was waited for did not come in time."""
 
 
 class DefinitionChanged(RunError):
@@ -153,8 +180,25 @@ class NotDone(HoldfastError):
     """The step has not acted: raise this in an at-most-once step to let it be tried again."""
 
 
+class StepFailed(HoldfastError):
+    """A step failed with an error that cannot be made again here; import the module of its type first."""
+
+    def __init__(self, type: str, message: str) -> None:
+        self.type = type
+        self.message = message
+        super().__init__(message)
+
+
 class KeyMissing(HoldfastError):
     """The run is encrypted, and its master key is not in the keyring."""
+
+
+class SecretMissing(HoldfastError):
+    """The value of a secret is not in this process."""
+
+    def __init__(self, name: str, remedy: str) -> None:
+        self.name = name
+        super().__init__(f"secret {name!r}: its value is not in this process; {remedy}")
 
 
 class StoreError(HoldfastError):

@@ -39,13 +39,21 @@ class Kind(StrEnum):
     CREATED = "created"  # first entry of a run
     FORKED = "forked"  # first entry of a fork
     SAVED = "saved"  # a state, as a whole or as the difference to the one before
+    STARTED = "started"  # a step has been running for so long that it is worth saying
     INTENDED = "intended"  # a step is about to act
     DONE = "done"  # a step's result
     RAISED = "raised"  # a step raised an error
     MARKED = "marked"  # an effect that was made elsewhere
     RESOLVED = "resolved"  # a person said what became of an uncertain step
     ASKED = "asked"  # a question
-    ANSWERED = "answered"  # its answer
+    ANSWERED = "answered"  # its answer, or that its time is over
+    CLOSED = "closed"  # a question that nobody waits for any longer
+    TIMER = "timer"  # something waits until a moment
+    RECEIVED = "received"  # a message
+    CHILD = "child"  # another run is started, as a part of this one
+    EMITTED = "emitted"  # a value of the run's output stream, or a note on its progress
+    CONTINUED = "continued"  # the workflow begins anew with another input; what was before is no longer read
+    RETRIED = "retried"  # a failed run goes on, and what failed is tried again
     ROLLBACK_BEGUN = "rollback_begun"  # from here on only undos, until REWOUND
     UNDONE = "undone"  # one effect was undone, or its undo failed
     REWOUND = "rewound"  # the effective history ends at an earlier entry again
@@ -101,6 +109,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     lineage: tuple[Link, ...] = ()
     key_id: str | None = None
     key_blob: bytes | None = None
+    queue: str | None = None  # from which workers take it; None: it is driven by hand
+    parent: str | None = None  # uid of the run that started it as a part of itself
 
     status: Status = Status.READY
     epoch: int = 0
@@ -110,6 +120,9 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     wake_at: int | None = None
     reason: str | None = None  # why it is blocked
     hidden: bool = False  # deleted, and kept only because forks share its entries
+    chapter: int = 0  # seq of the entry from which on the journal is read to go on
+    crashes: int = 0  # how often its holder died with nothing written since the time before
+    crashed_at: int = -1  # the newest seq at the last of these times
 
     seq: int = -1
     hash: bytes = b""
@@ -151,6 +164,7 @@ class Change(Struct, frozen=True):
     rollback: int | None = None  # begin a rollback; a rewind ends it
     wake_at: int | None = None  # only together with a status
     reason: str | None = None  # only together with a status
+    chapter: int | None = None  # begin a new chapter at this seq
 
 
 class Append(Struct, frozen=True):
@@ -174,6 +188,7 @@ class Filter(Struct, frozen=True):
 
     statuses: tuple[Status, ...] = ()
     workflow: str | None = None
+    parent: str | None = None
     tags: tuple[tuple[str, str], ...] = ()
     prefix: str | None = None
     created_from: int | None = None

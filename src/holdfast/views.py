@@ -17,6 +17,13 @@ from holdfast.model import Status
 T = TypeVar("T")
 
 EffectStatus = Literal["done", "uncertain", "raised", "repeated", "undone", "undo_failed", "left"]
+# fmt: off
+FieldType = Literal[
+    "text", "integer", "number", "boolean", "choice", "decimal", "date", "time", "datetime", "duration", "uuid",
+    "bytes", "any", "list", "mapping", "object",
+]
+# fmt: on
+Bound = int | float | str | None
 
 
 def moment(at: int) -> datetime:
@@ -43,19 +50,47 @@ class Effect(Struct, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class Field(Struct, frozen=True):
-    """One field of the form that a question shows. ``type`` is text, integer, number, boolean or choice."""
+class Field(Struct, frozen=True, omit_defaults=True):
+    """One field of the form that a question shows.
+
+    ``type`` is text, integer, number, boolean or choice. A form that was made from a type also has decimal, date, time,
+    datetime, duration, uuid, bytes, any, list and mapping (of ``items``), and object (of ``fields``).
+
+    A field that is not ``required`` is None if it is left out, or stays out of the answer if it may be ``omitted``.
+    ``labels`` are names for the ``options``, and may be answered as well; ``above`` and ``below`` are bounds that are
+    not in the range themselves; ``unique`` items differ; ``of`` names the class that an object or choice was made from.
+    What JSON has no type for, such as a date, is written as text in ``default`` and in bounds.
+    """
 
     name: str
-    type: Literal["text", "integer", "number", "boolean", "choice"] = "text"
+    type: FieldType = "text"
     required: bool = True
-    options: tuple[str, ...] = ()
+    options: tuple[str | int | bool, ...] = ()
     label: str | None = None
     default: Any = None
+    description: str | None = None
+    minimum: Bound = None
+    maximum: Bound = None
+    above: Bound = None
+    below: Bound = None
+    multiple_of: Bound = None
+    min_length: int | None = None
+    max_length: int | None = None
+    pattern: str | None = None
+    labels: tuple[str, ...] = ()
+    items: Field | None = None
+    fields: tuple[Field, ...] = ()
+    unique: bool = False
+    omitted: bool = False
+    of: str | None = None
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """Something that a person is asked before the run goes on."""
+    """Something that a person is asked before the run goes on.
+
+    The answer is a mapping of the ``fields``, or the bare value of the only one if the question is ``single``; without
+    fields it is any value. ``type`` is the name of what the fields were made from.
+    """
 
     id: str
     run: str
@@ -64,6 +99,8 @@ class Question(Struct, frozen=True, kw_only=True):
     output_key: str
     seq: int
     at: datetime
+    single: bool = False
+    type: str | None = None
 
 
 class EntryInfo(Struct, frozen=True):
@@ -100,6 +137,30 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     holder: str | None
     reason: str | None
     forked_from: tuple[str, int] | None
+    queue: str | None = None
+    parent: str | None = None  # uid of the run that started it as a part of itself
+    wake_at: datetime | None = None  # when it goes on by itself
+
+
+class Output(Struct, frozen=True):
+    """A value that a workflow emitted, or a note on its progress."""
+
+    seq: int
+    at: datetime
+    stream: str
+    value: Any
+
+
+class StepInfo(Struct, frozen=True, kw_only=True):
+    """A step of a run: ``started``, ``done``, ``failed``, ``retrying`` or ``uncertain``."""
+
+    key: str
+    name: str
+    status: Literal["started", "done", "failed", "retrying", "uncertain"]
+    seq: int
+    at: datetime
+    attempts: int = 1
+    error: str | None = None
 
 
 class Page(Struct, Generic[T], frozen=True):

@@ -4,21 +4,26 @@ import json
 import os
 import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from holdfast.errors import StoreDamaged, StoreError, StoreTooNew
+from holdfast.model import Filter, Kind
 from holdfast.stores import open_store
 from holdfast.stores import sqlite as sqlite_store
 from holdfast.stores.base import READER, WRITER
 from holdfast.stores.files import FilesStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite_file import APPLICATION_ID, migrations
+from holdfast.testing import ManualClock
+from holdfast.testing.contract import LEASE, Author, after, make, put
 
 FOLDER = Path(sqlite_store.__file__).parent / "sql" / "sqlite"
 SCHEMA = FOLDER / "schema.sql"
+WRITES = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
 
 
 def normalised(sql: str) -> str:
@@ -109,6 +114,56 @@ def test_an_empty_file_becomes_a_database(path: Path) -> None:
     path.touch()
     store = SqliteStore(str(path))
     assert store.get("nothing") is None
+    store.close()
+
+
+def plan(store: SqliteStore, ask: Callable[[], object]) -> list[str]:
+    """How SQLite carries out the statements by which the store is asked something."""
+    asked: list[str] = []
+    store._reader.set_trace_callback(asked.append)
+    ask()
+    store._reader.set_trace_callback(None)
+    return [step[3] for sql in asked for step in store._reader.execute(f"EXPLAIN QUERY PLAN {sql}")]
+
+
+def test_what_is_due_is_found_without_looking_at_other_runs(path: Path) -> None:
+    store = SqliteStore(str(path))
+    steps = plan(store, lambda: store.due(["p", "q"], [f"w{n}" for n in range(300)]))
+    assert {step for step in steps if step.startswith("SEARCH r ")} == {
+        "SEARCH r USING INDEX run_ready (queue=?)",
+        "SEARCH r USING INDEX run_waiting (queue=? AND wake_at<?)",
+    }
+    assert not [step for step in steps if "SCAN" in step or "TEMP B-TREE" in step]
+    assert plan(store, store.next_wake) == ["SEARCH run USING INDEX run_wakes (wake_at>?)"]
+    store.close()
+
+
+def test_the_children_of_a_run_are_found_without_looking_at_other_runs(path: Path) -> None:
+    store = SqliteStore(str(path))
+    steps = plan(store, lambda: store.find(Filter(parent="p")))
+    assert steps[0] == "SEARCH r USING INDEX run_by_parent (parent=?)"
+    assert not [step for step in steps if "SCAN" in step or "TEMP B-TREE" in step]
+    store.close()
+
+
+def test_a_plain_step_does_not_touch_the_record(path: Path) -> None:
+    clock = ManualClock()
+    store, author = SqliteStore(str(path), clock=clock), Author(clock)
+    store.enlist("east", LEASE)
+    held = store.claim(make(store, author.create("run")).uid, "east")
+    tables: set[str | None] = set()
+
+    def note(action: int, table: str | None, *_: object) -> int:
+        if action in WRITES:
+            tables.add(table)
+        return sqlite3.SQLITE_OK
+
+    store._db.set_authorizer(note)
+    for _ in range(2):  # the first one of a handle looks the run up
+        write = author.append(held, Kind.DONE)
+        put(store, write)
+        held = after(held, write)
+    assert tables == {"entry"}
     store.close()
 
 

@@ -146,7 +146,8 @@ class Driver:
 
     def create(self, id: str, *payloads: bytes, uid: str | None = None) -> RunRecord:
         uid = uid or new_uid(self.clock)
-        record = RunRecord(uid=uid, id=id, created_at=self.clock.now(), root=genesis(uid))
+        queue = {"queue": "q", "workflow": "w"}
+        record = RunRecord(uid=uid, id=id, created_at=self.clock.now(), root=genesis(uid), **queue)
         return self.made(Create(record, tuple(chained(record.root, 0, "created", *(payloads or (b"{}",))))))
 
     def fork(self, parent: RunRecord, at: int, id: str) -> RunRecord:

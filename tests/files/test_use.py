@@ -43,6 +43,50 @@ def test_a_step_is_one_write_and_one_sync(root, drive, counting):
     driver.store.close()
 
 
+def test_the_bell_is_rung_without_a_disk_that_is_watched(root, drive, counting):
+    disk = counting()
+    driver = drive(FilesStore(str(root), disk=disk)).enlist()
+    run = driver.append(driver.claim(driver.create("run")), b"0")
+    other = FilesStore(str(root))
+    for _ in range(20):  # in a row: the stamps of the system would be the same
+        before = other.version()
+        disk.calls.clear()
+        run = driver.append(run, b"1")
+        assert disk.calls == ["open", "write", "fsync", "close"]
+        assert other.version() != before
+    (root / "bell").unlink()
+    before = other.version()
+    driver.append(run, b"2")
+    assert other.version() != before
+    driver.store.close()
+
+
+def test_a_bell_that_cannot_be_rung_fails_no_write(driver, root, monkeypatch):
+    run = driver.claim(driver.create("run"))
+    (root / "bell").unlink()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    before = driver.store.version()
+    monkeypatch.setattr(os, "utime", refuse)
+    driver.append(run, b"1")
+    assert driver.store.version() != before, "who wrote it knows"
+
+
+def test_a_run_whose_record_is_behind_its_last_line_is_due(driver, root):
+    made = driver.create("run")
+    file = only(root / "runs") / "run.json"
+    run = driver.claim(made)
+    before = file.read_bytes()
+    waiting = Change(status=Status.WAITING, release=True, wake_at=5)
+    driver.append(run, b"1", change=waiting)
+    file.write_bytes(before)  # as if the writer had died right after the line
+    again = FilesStore(str(root))
+    assert again.next_wake() == 5
+    assert [record.id for record in again.due(["q"], ["w"])] == ["run"]
+
+
 class FailingDisk(Disk):
     """Fails with the error at the named call for as long as there is one."""
 

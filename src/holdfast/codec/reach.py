@@ -77,6 +77,8 @@ def _one_by_one(cls: type) -> list[Any]:
         try:
             hints += typing.get_type_hints(scratch, globalns=dict(names), localns=dict(vars(cls))).values()
         except Exception:
+            # To resolve it is to evaluate it, and an expression may raise anything. What cannot be resolved names no
+            # class that could be found; a value that needs one is refused when it is read, with the name.
             continue
     return hints
 

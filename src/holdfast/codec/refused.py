@@ -57,5 +57,6 @@ def key_part(key: Any) -> str:
     try:
         text = repr(key)
     except Exception:
+        # The user's own __repr__, which may raise anything; it must not hide the error whose path is being told.
         text = f"<{type(key).__qualname__}>"
     return f"[{text if len(text) <= 60 else text[:59] + '…'}]"

@@ -10,6 +10,7 @@ A tree is what JSON can say. A dict that has the key ``$`` is a *tag*: it stands
                                              "x" extra attributes, "p" pydantic's private ones, "s" its set fields
     {"$": "enum", "t": type, "n": version, "v": member}
     {"$": "as", "t": type, "n": version, "v": value}    by the encode function that the type was registered with
+    {"$": "secret", "n": name, "t": token, "e": 1}      never its value; "e" only of one from the environment
     {"$": "datetime", "v": "2024-…", "z": zone, "o": 1} and the other scalars; see `scalars`
 
 The readers here are for tools: `raw` shows a tree to a person, `digest` compares two.
@@ -32,26 +33,29 @@ _sorted_json = msgspec.json.Encoder(order="deterministic").encode
 
 
 def canonical(tree: Tree) -> bytes:
-    """One spelling for all trees that differ only in the order of dict keys."""
+    """One spelling for all trees that differ only in the order of dict keys, or in the tokens of secrets."""
     data = _sorted_json(tree)
     # Only dicts that are kept as pairs have an order that the sorting encoder does not see.
-    return _sorted_json(_settled(tree)) if b'"$":"dict"' in data else data
+    settled = b'"$":"dict"' not in data and b'"$":"secret"' not in data
+    return data if settled else _sorted_json(_settled(tree))
 
 
 def digest(tree: Tree) -> str:
-    """32 hexadecimal digits that are the same for trees that differ only in the order of dict keys."""
+    """32 hexadecimal digits, the same for trees that differ only in the order of dict keys or the tokens of secrets."""
     from hashlib import blake2b
 
     return blake2b(canonical(tree), digest_size=16).hexdigest()
 
 
 def _settled(tree: Any) -> Any:
-    """The tree with its pairs, and the sets that hold such, put into canonical order."""
+    """The tree with its pairs, and the sets that hold such, put into canonical order; of a secret, its name."""
     if type(tree) is list:
         return [_settled(item) for item in tree]
     if type(tree) is not dict:
         return tree
     tag = tree.get(TAG)
+    if tag == "secret":
+        return {TAG: tag, "n": tree["n"]}
     plain = "v" if tag == "map" else "f" if tag == "obj" else None
     out: dict[str, Any] = {
         key: {name: _settled(part) for name, part in item.items()} if key == plain else _settled(item)
@@ -135,6 +139,7 @@ _SHOWN: dict[str, Callable[[dict[str, Any]], Any]] = {
     "map": lambda tree: _raw_entries(tree["v"]),
     "obj": _raw_object,
     "odict": _raw_pairs,
+    "secret": lambda tree: {"secret": tree["n"]},
     "time": _raw_time,
     "timedelta": lambda tree: timedelta(*tree["v"]).total_seconds(),
     "tz": _raw_zone,

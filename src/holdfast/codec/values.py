@@ -15,9 +15,11 @@ from functools import partial
 from typing import Any, TypeVar, overload
 
 from ..errors import NotStorable, TypeMissing, UsageError
+from ..secret import Lookup, Secret, from_tag, known_values, to_tag
 from .refused import Damaged, Refused, TooDeep, key_part
 from .registry import Custom, Entry, Registry, Upgrades
 from .scalars import READERS, WRITERS, Writer, check_text, late_writer
+from .scrub import Scrub
 from .shapes import EnumShape, Shape
 from .tree import TAG, Tree, canonical, digest, raw
 
@@ -42,10 +44,17 @@ class Codec:
     """Turns values into trees and trees into values; remembers the classes that it is told of, and those it meets.
 
     `max_depth` limits the levels of the tree. A tagged container, such as a tuple or an object, takes two.
+    `secrets` is where the values of secrets are looked up that were made in another process: a mapping by name, or a
+    function that takes the name.
     """
 
-    def __init__(self, *, max_depth: int = 200) -> None:
+    def __init__(self, *, max_depth: int = 200, secrets: Lookup | None = None) -> None:
+        if not (secrets is None or isinstance(secrets, Mapping) or callable(secrets)):
+            raise UsageError(f"secrets= is a mapping by name, or a function of the name, not {type(secrets).__name__}")
         self._max_depth = max_depth
+        self._lookup = secrets
+        # Every secret that was written or read, by token: kept alive, so that reading finds it again.
+        self.secrets: dict[str, Secret] = {}
         self._registry = Registry()
         self._writers = _Writers(self._learn)
         self._builtin: dict[type, Writer] = {
@@ -56,6 +65,7 @@ class Codec:
             frozenset: partial(self._write_set, "frozenset"),
             deque: self._write_deque,
             OrderedDict: partial(self._write_pairs, "odict"),
+            Secret: self._write_secret,
         }
         self._writers.update(self._builtin)
         self._readers: dict[str, Callable[[dict[str, Any], Any], Any]] = {
@@ -67,6 +77,7 @@ class Codec:
             "map": lambda tag, as_type: self._read_entries(tag["v"], as_type),
             "obj": self._read_object,
             "odict": lambda tag, as_type: OrderedDict(self._read_pairs(tag["v"], as_type)),
+            "secret": self._read_secret,
             "set": lambda tag, as_type: set(self._read_list(tag["v"], as_type)),
             "tuple": lambda tag, as_type: tuple(self._read_list(tag["v"], as_type)),
         }
@@ -153,6 +164,17 @@ class Codec:
             raise TypeMissing(path + refused.path(), refused.problem) from refused.__cause__
         except RecursionError:
             raise ValueError(f"{path}: nested too deeply") from None
+
+    def scrub(self, text: str) -> str:
+        """The text with ``***`` for the value of every secret that is known here; see `scrub`."""
+        return self._scrub().text(text)
+
+    def scrub_tree(self, tree: Tree) -> Tree:
+        """The tree with ``***`` for such values in its texts and bytes."""
+        return self._scrub().tree(tree)  # type: ignore[no-any-return]
+
+    def _scrub(self) -> Scrub:
+        return Scrub(known_values(self.secrets))
 
     raw = staticmethod(raw)
     digest = staticmethod(digest)
@@ -287,6 +309,12 @@ class Codec:
         tag["v"] = self._writers[type(inner)](inner, depth + 1)
         return tag
 
+    def _write_secret(self, value: Secret, _depth: int) -> Tree:
+        check_text(value.name)
+        tag = to_tag(value)
+        self.secrets[tag["t"]] = value
+        return {TAG: "secret", **tag}
+
     # Reading
 
     def _read(self, tree: Any, as_type: Any) -> Any:
@@ -358,6 +386,12 @@ class Codec:
 
     def _read_rest(self, sections: dict[str, Any], as_type: Any) -> dict[str, Any]:
         return {section: self._read(part, as_type) for section, part in sections.items()}
+
+    def _read_secret(self, tag: dict[str, Any], _as_type: Any) -> Secret:
+        found = self.secrets.get(tag["t"])
+        if found is None:
+            found = self.secrets[tag["t"]] = from_tag(tag, self._lookup)
+        return found
 
     def _read_enum(self, tag: dict[str, Any], as_type: Any) -> Any:
         entry = self._registry.find(tag["t"], as_type)

@@ -7,16 +7,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
+from contextvars import copy_context
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from holdfast.clock import new_uid
 from holdfast.codec import Codec, Keyring, WrappedKey
 from holdfast.commit import Committer
-from holdfast.engine import archive
+from holdfast.engine import archive, workflows
+from holdfast.engine.bell import Bell
 from holdfast.engine.checks import (
     check_opening,
     check_retention,
@@ -30,6 +33,7 @@ from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, 
 from holdfast.engine.journals import Journals
 from holdfast.engine.lease import Lease
 from holdfast.engine.run import AsyncRun, Run, run_info
+from holdfast.engine.watch import Watch
 from holdfast.engine.worker import DEFAULT_LEASE, Worker
 from holdfast.errors import (
     Claimed,
@@ -46,7 +50,34 @@ from holdfast.model import ENDED, Change, Create, Filter, Kind, RunRecord, Statu
 from holdfast.stores.base import ANY, Store, check_id
 from holdfast.views import AuditReport, Page, RunInfo
 
+if TYPE_CHECKING:
+    from holdfast.engine.define import Workflow
+    from holdfast.engine.execution import Execution
+    from holdfast.engine.work import Crew
+
+T = TypeVar("T")
 MAX_BYTES = 64 * 1024 * 1024  # of one payload
+
+
+class Tracer(Protocol):
+    """What follows runs from outside, such as OpenTelemetry's spans. See `holdfast.integrations.otel`."""
+
+    def context(self) -> dict[str, str]:
+        """What is stored with a new run, so that its trace goes on wherever the run does."""
+
+    def drive(self, execution: Execution, call: Callable[[], Any]) -> Any:
+        """Call the workflow's function, or give something to await that does."""
+
+    def attempt(
+        self,
+        execution: Execution,
+        step: Any,
+        key: str,
+        attempt: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """Call the step's function, or give something to await that does."""
 
 
 class Engine:
@@ -59,14 +90,51 @@ class Engine:
         self.journals = Journals(store, codec, keyring, max_bytes)
         self.worker = Worker(store, lease)
         self.held: set[Run] = set()
+        self.bell = Bell(store)
+        self.watch = Watch(self)
+        self.crews: set[Crew] = set()
+        self.tracer: Tracer | None = None
+        self.worker.at_beat = self.watch.beat
         self.stuck: dict[str, tuple[Lease, Change]] = {}  # leases that could not be given up, by uid
         self.closed = False
+
+    @property
+    def executions(self) -> dict[str, Execution]:
+        """The workflows that are driven here now, by the uids of their runs."""
+        return self.watch.executions
+
+    def in_thread(self, work: Callable[[], T]) -> Awaitable[T]:
+        """Call a function in a thread of its own, for a caller on an event loop."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def settle(set: Callable[[Any], None], value: Any) -> None:
+            if not future.done():
+                set(value)
+
+        def call() -> None:
+            try:
+                value = work()
+            except BaseException as error:  # it is raised where the thread is awaited
+                tell, outcome = future.set_exception, error
+            else:
+                tell, outcome = future.set_result, value  # type: ignore[assignment]
+            with suppress(RuntimeError):  # the loop is closed, so nobody waits
+                loop.call_soon_threadsafe(settle, tell, outcome)
+
+        threading.Thread(target=copy_context().run, args=(call,), name="holdfast-run", daemon=True).start()
+        return future
 
     def close(self) -> None:
         """Give up all claims and close the store."""
         if self.closed:
             return
         self.closed = True
+        for crew in list(self.crews):
+            crew.stop()
+        self.watch.stop()
         for run in list(self.held):
             lease = run._lease
             if lease is not None:
@@ -174,9 +242,12 @@ class Holdfast(Operable):
                     "another id",
                 )
 
+    @property
+    def _run_class(self) -> type[Run]:
+        return AsyncRun if isinstance(self, Async) else Run
+
     def _handle(self, record: RunRecord) -> Run:
-        make = AsyncRun if isinstance(self, Async) else Run
-        return make(self._engine, record.id, record.uid)
+        return self._run_class(self._engine, record.id, record.uid)
 
     @Operation
     def get(self, id: str) -> Op[Run]:
@@ -213,6 +284,31 @@ class Holdfast(Operable):
         found = yield Read(lambda: self._store.find(filter, before=after, limit=limit + 1))
         page = [run_info(record) for record in found[:limit]]
         return Page(tuple(page), page[-1].uid if len(found) > limit else None)
+
+    # --- workflows
+
+    start = Operation(workflows.start)
+    enqueue = Operation(workflows.enqueue)
+
+    def work(
+        self,
+        *,
+        concurrency: int = 10,
+        queues: Collection[str] = (workflows.QUEUE,),
+        until_idle: bool = False,
+        grace: float = 30.0,
+    ) -> None:
+        """Claim the runs of these queues that are due and drive them, ``concurrency`` at a time.
+
+        Due are those that were enqueued, answered, woken or released, and those whose holder died. Returns after
+        SIGTERM or SIGINT, when what it drives was released; steps have ``grace`` seconds to end. With ``until_idle``
+        it returns when nothing is left to do or to wait for.
+        """
+        import asyncio
+
+        from holdfast.engine.work import work
+
+        asyncio.run(work(self._engine, concurrency=concurrency, queues=queues, until_idle=until_idle, grace=grace))
 
     # --- looking after the store
 
@@ -320,6 +416,41 @@ class AsyncHoldfast(Holdfast, Async):
             tags: Mapping[str, str] | None = None,
         ) -> AsyncRun: ...
         async def get(self, id: str) -> AsyncRun: ...
+        async def start(
+            self,
+            workflow: Workflow[..., Any],
+            /,
+            *args: Any,
+            id: str | None = None,
+            tags: Mapping[str, str] | None = None,
+            deadline: float | None = None,
+            queue: str = workflows.QUEUE,
+            **kwargs: Any,
+        ) -> AsyncRun: ...
+        async def enqueue(
+            self,
+            workflow: Workflow[..., Any],
+            /,
+            *args: Any,
+            id: str | None = None,
+            tags: Mapping[str, str] | None = None,
+            deadline: float | None = None,
+            queue: str = workflows.QUEUE,
+            **kwargs: Any,
+        ) -> AsyncRun: ...
+
+    async def work(  # type: ignore[override]
+        self,
+        *,
+        concurrency: int = 10,
+        queues: Collection[str] = (workflows.QUEUE,),
+        until_idle: bool = False,
+        grace: float = 30.0,
+    ) -> None:
+        """The same on this event loop. Cancel it to stop."""
+        from holdfast.engine.work import work
+
+        await work(self._engine, concurrency=concurrency, queues=queues, until_idle=until_idle, grace=grace)
 
 
 def open(
@@ -328,16 +459,18 @@ def open(
     keys: Keyring | None = None,
     lease: float = DEFAULT_LEASE,
     max_bytes: int = MAX_BYTES,
+    secrets: Mapping[str, str | bytes] | Callable[[str], str | bytes | None] | None = None,
     store: Store | None = None,
 ) -> Holdfast:
     """Open a store: ``memory://``, ``files:///path`` or ``sqlite:///path``; it is made if there is none.
 
     ``keys`` encrypts everything that is put in. ``lease`` is how many seconds a claim outlives its last heartbeat.
-    ``max_bytes`` is the largest payload. A ``store`` of one's own is used in place of the URL.
+    ``max_bytes`` is the largest payload. ``secrets`` gives the values of `Secret` arguments by their names, to a
+    process that goes on with a run which another one started. A ``store`` of one's own is used in place of the URL.
     """
     check_opening(keys, lease, max_bytes)
     if store is None:
         from holdfast.stores import open_store
 
         store = open_store(url)
-    return Holdfast(Engine(store, Codec(), keys, lease, max_bytes))
+    return Holdfast(Engine(store, Codec(secrets=secrets), keys, lease, max_bytes))

@@ -68,6 +68,29 @@ def check_history_page(limit: Any, after: Any, kind: Any) -> None:
         raise UsageError(f"{shown('kind', kind)}: an entry's kind is one of {', '.join(Kind)}")
 
 
+_COUNTS = ("retries", "undo_retries", "limit", "concurrency")
+
+
+def check_options(**values: Any) -> None:
+    """Numbers of a declaration: counts, and times in seconds; or left out."""
+    for name, value in values.items():
+        if value is None:
+            continue
+        if name in _COUNTS:
+            least = 0 if name.endswith("retries") else 1
+            if not _is_int(value) or value < least:
+                raise UsageError(f"{shown(name, value)}: a count is wanted, an int of at least {least}")
+        elif isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+            raise UsageError(f"{shown(name, value)}: a number of at least 0 is wanted; times are in seconds")
+
+
+def seconds_of(name: str, given: Any) -> float:
+    """A duration: seconds as a number, or a timedelta."""
+    value = given.total_seconds() if isinstance(given, timedelta) else given
+    check_options(**{name: value})
+    return float(value)
+
+
 def check_texts(**values: Any) -> None:
     """Parameters that are text, or left out."""
     for name, value in values.items():

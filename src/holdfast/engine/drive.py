@@ -1,10 +1,10 @@
 """One implementation for sync and async callers.
 
 An operation is a generator. It decides, and where it has to wait it yields a request: `Settle` a submitted write,
-`Read` from the store, or `Call` a user's function. A driver carries the request out and sends the result back in.
-There are two drivers, one that blocks and one that awaits; which one is used depends on whether the object that the
-operation belongs to is `Async`. So ``run.save(...)`` is written once, and is a plain call on a `Run` and an awaitable
-on an `AsyncRun`.
+`Read` from the store, `Call` a user's function, take a `Nap`, or `Listen` for news. A driver carries the request out
+and sends the result back in. There are two drivers, one that blocks and one that awaits; which one is used depends on
+whether the object that the operation belongs to is `Async`. So ``run.save(...)`` is written once, and is a plain call
+on a `Run` and an awaitable on an `AsyncRun`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from collections.abc import Callable, Coroutine, Generator
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
+from holdfast.clock import Clock, SystemClock
 from holdfast.commit import Committer, Ticket
+from holdfast.engine.bell import Bell
 from holdfast.errors import UsageError
 
 P = ParamSpec("P")
@@ -51,7 +53,37 @@ class Call:
         self.kwargs = kwargs
 
 
-Request = Settle | Read | Call
+class Nap:
+    """Wait for some seconds, in place."""
+
+    __slots__ = ("clock", "seconds")
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.clock = clock
+        self.seconds = seconds
+
+    async def nap(self) -> None:
+        """The waiting of an async caller. A clock of a test's own says itself how time passes."""
+        if isinstance(self.clock, SystemClock):
+            import asyncio
+
+            await asyncio.sleep(self.seconds)
+        else:
+            self.clock.sleep(self.seconds)
+
+
+class Listen:
+    """Wait until something was committed since ``heard``, or until some seconds have passed."""
+
+    __slots__ = ("bell", "heard", "seconds")
+
+    def __init__(self, bell: Bell, heard: int, seconds: float | None) -> None:
+        self.bell = bell
+        self.heard = heard
+        self.seconds = seconds
+
+
+Request = Settle | Read | Call | Nap | Listen
 Op = Generator[Request, Any, R]
 
 
@@ -114,8 +146,15 @@ def drive(operation: Op[R], committer: Committer) -> R:
                     value = committer.settle(request.ticket)
                 elif type(request) is Read:
                     value = request.ask()
+                elif type(request) is Call:
+                    value = _result(request.function(*request.args, **request.kwargs), request)
+                elif type(request) is Nap:
+                    request.clock.sleep(request.seconds)
+                    value = None
                 else:
-                    value = _result(_call(request), request)
+                    assert type(request) is Listen
+                    request.bell.listen(request.heard, request.seconds)
+                    value = None
             except BaseException as error:
                 request = operation.throw(error)
             else:
@@ -135,10 +174,17 @@ async def drive_async(operation: Op[R], committer: Committer) -> R:
                     value = await committer.settle_async(request.ticket)
                 elif type(request) is Read:
                     value = request.ask()
-                else:
-                    value = _call(request)
+                elif type(request) is Call:
+                    value = request.function(*request.args, **request.kwargs)
                     if hasattr(value, "__await__"):
                         value = await value
+                elif type(request) is Nap:
+                    await request.nap()
+                    value = None
+                else:
+                    assert type(request) is Listen
+                    await request.bell.listen_async(request.heard, request.seconds)
+                    value = None
             except BaseException as error:
                 request = operation.throw(error)
             else:
@@ -155,8 +201,3 @@ def _result(value: Any, request: Request) -> Any:
         value.close()
     assert isinstance(request, Call)
     raise UsageError(f"{request.function!r} is async; open the store with `async with` to call it")
-
-
-def _call(request: Request) -> Any:
-    assert isinstance(request, Call)
-    return request.function(*request.args, **request.kwargs)

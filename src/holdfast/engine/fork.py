@@ -1,36 +1,103 @@
-"""Forking: a new run that shares the past of another one. Nothing is copied, and no lease is needed."""
+"""Forking: a new run that shares the past of another one. Nothing is copied, and no lease is needed.
+
+A fork may differ from its origin in something that was done: another input, another result of a step, another answer.
+The difference is part of the fork's first entry.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.clock import new_uid
+from holdfast.codec import Tree
 from holdfast.engine.checks import check_seq
+from holdfast.engine.define import registered
 from holdfast.engine.drive import Op, Read, Settle
-from holdfast.errors import RunExists
-from holdfast.journal import Data, fork_lineage, fork_rewinds, next_entry
+from holdfast.errors import NoCheckpoint, RunExists, UsageError
+from holdfast.journal import Data, Fold, fork_lineage, fork_rewinds, next_entry
 from holdfast.model import Create, Kind, RunRecord, Status
 from holdfast.stores.base import check_id
 
 if TYPE_CHECKING:
     from holdfast.engine.run import Run
 
+Point = int | Literal["failure"] | None
 
-def fork(run: Run, at: int | None = None, *, id: str | None = None) -> Op[Run]:
-    """A new run that shares this one's history up to ``at`` (by default: all of it) and then goes its own way."""
-    check_seq("at", 0 if at is None else at)
+
+def fork(
+    run: Run,
+    at: Point = None,
+    *,
+    id: str | None = None,
+    input: Mapping[str, Any] | None = None,
+    results: Mapping[str, Any] | None = None,
+    answers: Mapping[str, Any] | None = None,
+) -> Op[Run]:
+    """A new run that shares this one's history up to ``at`` (by default: all of it) and then goes its own way.
+
+    Of a workflow's run, it can go another way: ``input`` changes arguments by their names (then it begins at the
+    beginning, unless ``at`` says otherwise), ``results`` what steps gave, by their keys, and ``answers`` what was
+    answered, by the keys of the questions (``ask#1``); then it goes on right after the last of these. With
+    ``at="failure"`` it goes on right before the step that failed.
+    """
+    [made] = yield from fork_each(run, [{"at": at, "id": id, "input": input, "results": results, "answers": answers}])
+    return made
+
+
+def fork_each(run: Run, ways: Sequence[Mapping[str, Any]]) -> Op[list[Run]]:
+    """Several forks at once, in one commit; each of ``ways`` is what `fork` takes, as a mapping."""
     record = yield Read(run._record)
-    point = record.seq if at is None else at
-    origin, shared = yield Read(lambda: run._journals.entry(record, point))
-    uid = new_uid(run._store.clock)
+    creates: list[Create] = []
+    for way in ways:
+        unknown = set(way) - {"at", "id", "input", "results", "answers"}
+        if unknown:
+            raise UsageError(f"fork has no {', '.join(sorted(unknown))}; it takes at, id, input, results and answers")
+        creates.append((yield Read(lambda way=way: _create(run, record, **way))))  # type: ignore[misc]
+    tickets = [run._committer.submit(create) for create in creates]
+    made: list[Run] = []
+    taken: str | None = None
+    for create, ticket in zip(creates, tickets, strict=True):
+        stored = yield Settle(ticket)
+        if stored.uid != create.record.uid:
+            taken = create.record.id
+        made.append(run._sibling(create.record.id, create.record.uid))
+        made[-1]._adopted = run._adopted
+    if taken is not None:
+        raise RunExists(taken, "a run with this id exists already; choose another id")
+    run._engine.bell.ring()
+    return made
+
+
+def _create(
+    run: Run,
+    record: RunRecord,
+    at: Point = None,
+    id: str | None = None,
+    input: Mapping[str, Any] | None = None,
+    results: Mapping[str, Any] | None = None,
+    answers: Mapping[str, Any] | None = None,
+) -> Create:
+    changed = {**(results or {}), **(answers or {})}
+    point, again = _point(run, record, at, bool(input), list(changed))
+    origin, shared = run._journals.entry(record, point)
+    uid, now = new_uid(run._store.clock), run._store.clock.now()
     fork_id = check_id(id if id is not None else f"{run.id[:490]}.fork-{uid[-8:]}")
-    state = shared.seq if shared.kind == Kind.SAVED else shared.state
-    now = run._store.clock.now()
     key = run._journals.new_key(uid)
     data: Data = {"from": record.id, "origin": origin, "at": point}
+    if again:
+        data["again"] = again
+    if changed:
+        data["results"] = {name: run._codec.encode(value, f"result of {name}") for name, value in changed.items()}
+    if input:
+        data["input"] = _input(run, record, point, input)
     payload = run._journals.seal(uid, key is not None, f"{point + 1}/{Kind.FORKED}", data, "fork")
+    state = shared.seq if shared.kind == Kind.SAVED else shared.state
     entry = next_entry(shared.hash, point + 1, Kind.FORKED, now, state, payload)
-    waiting = shared.kind == Kind.ASKED or (point == record.seq and record.status is Status.WAITING)
+    chapter = run._journals.chapter(record, point)
+    waiting = record.queue is None and (
+        shared.kind == Kind.ASKED or (point == record.seq and record.status is Status.WAITING)
+    )
     child = RunRecord(
         uid=uid,
         id=fork_id,
@@ -42,10 +109,64 @@ def fork(run: Run, at: int | None = None, *, id: str | None = None) -> Op[Run]:
         lineage=fork_lineage(record, point),
         key_id=key.key_id if key else None,
         key_blob=key.blob if key else None,
+        queue=record.queue,
         status=Status.WAITING if waiting else Status.READY,
         rewinds=fork_rewinds(record, point),
+        chapter=chapter,
     )
-    made = yield Settle(run._committer.submit(Create(child, (entry,))))
-    if made.uid != uid:
-        raise RunExists(fork_id, "a run with this id exists already; choose another id")
-    return run._sibling(fork_id, uid)
+    return Create(child, (entry,))
+
+
+def _point(run: Run, record: RunRecord, at: Point, has_input: bool, keys: list[str]) -> tuple[int, list[str]]:
+    """Where the fork leaves its origin, and which failed steps it tries again."""
+    if at == "failure":
+        return _before_failure(run, record)
+    if at is not None:
+        check_seq("at", at)
+        return int(at), []
+    if keys:
+        fold = run._journals.fold(record, record.seq)
+        return max(_completed(run, fold, key) for key in keys), []
+    return (record.chapter if has_input else record.seq), []
+
+
+def _completed(run: Run, fold: Fold, key: str) -> int:
+    found = fold.steps.get(key) or fold.failures.get(key)
+    if found is None:
+        asked = next((one for one in fold.questions.values() if one.key == key), None)
+        if asked is None:
+            known = ", ".join([*fold.steps, *fold.failures][:20]) or "none"
+            raise NoCheckpoint(run.id, f"it has no step or answer {key!r} to change; it has: {known}")
+        return asked.seq
+    return found.seq
+
+
+def _before_failure(run: Run, record: RunRecord) -> tuple[int, list[str]]:
+    fold = run._journals.fold(record, record.seq)
+    if fold.ended is None or fold.ended[0] is not Status.FAILED:
+        raise NoCheckpoint(run.id, f"at='failure' is for a failed run, and it is {record.status}")
+    keys = [key for key in fold.ended[1].get("keys", ()) if key in fold.failures]
+    seqs = [seq for seq, kind, _, data in fold.log if kind == Kind.FAILED or (data.get("key") in keys and keys)]
+    return min(seqs) - 1, keys
+
+
+def _input(run: Run, record: RunRecord, point: int, changed: Mapping[str, Any]) -> Data:
+    """The arguments with some of them changed."""
+    fold = run._journals.fold(record, point)
+    workflow = registered(record.workflow, fold.input.get("version"))
+    if workflow is None:
+        raise UsageError(f"input= needs workflow {record.workflow!r}, which is not declared in this process")
+    names = list(workflow.signature.parameters)
+    unknown = [name for name in changed if name not in names]
+    if unknown:
+        raise UsageError(f"workflow {workflow.name}{workflow.signature} has no argument {', '.join(unknown)}")
+    args: list[Tree] = list(fold.input["args"])
+    kwargs: dict[str, Tree] = dict(fold.input["kwargs"])
+    for name, value in changed.items():
+        tree = run._codec.encode(value, f"{workflow.name}.{name}")
+        place = names.index(name)
+        if place < len(args):
+            args[place] = tree
+        else:
+            kwargs[name] = tree
+    return {"args": args, "kwargs": kwargs}

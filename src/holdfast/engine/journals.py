@@ -168,7 +168,13 @@ class Journals:
 
     def fold(self, record: RunRecord, upto: int, fold: Fold | None = None) -> Fold:
         """What was done up to an entry; a fold of an earlier point is carried on."""
-        carried, fold = fold is not None, fold or Fold(record.id)
+        if fold is not None and fold.seq < record.chapter <= upto:
+            fold = None  # nothing from before the chapter counts
+        carried = fold is not None
+        if fold is None:
+            start = self.chapter(record, upto)
+            fold = Fold(record.id, sum(rewind.at < start for rewind in record.rewinds))
+            fold.seq = start - 1
         for uid, entry in self.entries(record, fold.seq + 1, upto, saved=False):
             if carried and entry.kind == Kind.REDACTED:
                 return self.fold(record, upto)  # what was erased must not live on in memory
@@ -179,6 +185,14 @@ class Journals:
                 raise RunDamaged(record.id, f"entry {entry.seq} ({entry.kind}) does not add up: {error!r}") from error
         fold.seq = max(fold.seq, upto)
         return fold
+
+    def chapter(self, record: RunRecord, at: int) -> int:
+        """Where the chapter of an entry begins: what was done before that does not count for it."""
+        start = record.chapter
+        while start > at:
+            uid, entry = self.entry(record, start)
+            start = int(self.data(record.id, uid, entry)["before"])
+        return start
 
     def contents(self, record: RunRecord, uid: str, entry: Entry) -> dict[str, Any]:
         """What an entry says, readable without the user's classes. Of a save, the whole of what was saved."""

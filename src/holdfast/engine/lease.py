@@ -8,7 +8,8 @@ fails, both are thrown away and read again from the store.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from holdfast.codec import Tree, diff, to_text
 from holdfast.commit import Committer, Ticket
@@ -66,6 +67,31 @@ class Lease:
         with self.lock:
             done = self.pending is None or self.pending.settled
             return done and not self._stale and not self.lost
+
+    def is_current(self) -> bool:
+        """Whether the store still says that the run is ours."""
+        return self._current() is not None
+
+    def transact(self, kind: str, act: Callable[[Any], Data]) -> None:
+        """Write an entry in the same transaction as what ``act`` does on the store's own connection.
+
+        ``act`` gives the entry's data. Nothing else of this run may be under way.
+        """
+        with self.lock:
+            self.check()
+            made: list[tuple[Append, Data]] = []
+
+            def write(connection: Any) -> Append:
+                data = act(connection)
+                record = self.record
+                entries = tuple(self._entries([(kind, data)], record.state, "result"))
+                made[:] = [(Append(record.uid, record.id, record.epoch, self._worker, entries), data)]
+                return made[0][0]
+
+            self._committer.transact(write)
+            append, data = made[0]
+            self.record = appended(self.record, append, mail=False)
+            self.fold.add(append.entries[0].seq, kind, append.entries[0].at, data)
 
     def refresh(self) -> None:
         """Read everything again before it is used next."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.drive import Op, Read
-from holdfast.engine.questions import check_answer, form, load_fields, store_fields
+from holdfast.engine.questions import Form, check_answer, form, load_form, store_form
 from holdfast.errors import QuestionClosed, UsageError
 from holdfast.journal import Asked, Data, Fold, question_id
 from holdfast.model import Change, Item, Kind, Status
@@ -27,11 +27,11 @@ def pause(
     """
     if not isinstance(prompt, str) or not isinstance(output_key, str) or not output_key:
         raise UsageError("a question has a prompt and an output_key, both text")
-    checked = form(fields)
-    data: Data = {"prompt": prompt, "fields": store_fields(checked), "output_key": output_key}
+    checked = Form(form(fields))
+    data: Data = {"prompt": prompt, "fields": store_form(checked), "output_key": output_key}
     lease, owned = yield from run._enter()
     for asked in lease.fold.questions.values():
-        if (asked.prompt, load_fields(asked.fields), asked.output_key) == (prompt, checked, output_key):
+        if (asked.prompt, load_form(asked.fields), asked.output_key) == (prompt, checked, output_key):
             yield from run._let_go(lease)
             return question(run.id, run.uid, asked)
     change = Change(status=Status.WAITING, release=True)
@@ -46,14 +46,17 @@ def pause(
 
 def question(run: str, uid: str, asked: Asked) -> Question:
     """An open question as users see it."""
+    form = load_form(asked.fields)
     return Question(
         id=question_id(uid, asked),
         run=run,
         prompt=asked.prompt,
-        fields=load_fields(asked.fields),
+        fields=form.fields,
         output_key=asked.output_key,
         seq=asked.seq,
         at=moment(asked.at),
+        single=form.single,
+        type=form.type,
     )
 
 
@@ -80,12 +83,14 @@ def answer(run: Run, value: Any, *, question: str | Question | None = None, by: 
         ids = ", ".join(asked.id for asked in chosen)
         raise UsageError(f"run {run.id!r} has several open questions; name one of them with question=: {ids}")
     asked = chosen[0]
-    checked = check_answer(run.id, asked.fields, value)
+    checked = check_answer(run.id, Form(asked.fields, asked.single, asked.type), value)
     data: Data = {"question": asked.seq, "id": asked.id, "value": run._codec.encode(checked, "answer"), "by": by}
     record = yield Read(run._record)
     item = run._journals.item(record, f"answer:{asked.id}", "answer", data, wakes=True)
     if not (yield Read(lambda: run._store.post(record.uid, item))):
         raise QuestionClosed(run.id, f"question {asked.id} was answered by somebody else just now")
+    run._engine.watch.tell(run.uid)
+    run._engine.bell.ring()
     if run._lease is not None and not run._lease.lost and run._lease.fold.rolling is None:
         yield from drain(run, run._lease)
 
@@ -93,6 +98,7 @@ def answer(run: Run, value: Any, *, question: str | Question | None = None, by: 
 def drain(run: Run, lease: Lease) -> Op[None]:
     """Move what waits in the inbox into the journal."""
     items = yield Read(lambda: run._store.inbox(run.uid))
+    items = [item for item in items if item.kind != "cancel"]  # for whoever drives the run
     if not items:
         return
     lines: list[tuple[str, Data]] = []
@@ -112,6 +118,8 @@ def _lines(uid: str, fold: Fold, item: Item, data: Data) -> list[tuple[str, Data
             return [(Kind.ANSWERED, {name: data[name] for name in ("question", "value", "by")})]
     elif item.kind == "mark" and data["key"] not in fold.steps:
         return [(Kind.MARKED, data)]
+    elif item.kind == "message":
+        return [(Kind.RECEIVED, data)]
     return []
 
 

@@ -1,20 +1,115 @@
-"""The form of a question: which fields it has, and whether an answer fits them."""
+"""The form of a question, by hand or from a type, and whether an answer fits it.
+
+A form can be checked without the class that it was made from. Where the class is known, because this process has made
+a form of it too, its own validators are asked as well. A stored name is only looked up: it never causes an import.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any
+from weakref import WeakValueDictionary
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.engine.checks import shown
+from holdfast.engine.forms import Fit, Form, OwnCheck, Problem, load_form, senseless_bound, store_form, told
+from holdfast.engine.kinds import Kinds, Reading
+from holdfast.engine.parts import problems_of
 from holdfast.errors import AnswerRefused, UsageError
 from holdfast.views import Field
 
+__all__ = ["Form", "Misfit", "check_answer", "form", "form_of", "load_form", "store_form", "typed"]
+
 _TYPES: dict[Any, str] = {str: "text", int: "integer", float: "number", bool: "boolean"}
 _NAMES = frozenset({"text", "integer", "number", "boolean", "choice"})
+_FROM_TYPES = ("labels", "items", "fields", "unique", "omitted", "of")
+_known: WeakValueDictionary[str, type] = WeakValueDictionary()
+
+
+class Misfit(ValueError):
+    """The value does not fit the type; ``problems`` names everything that is wrong with it."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems))
+
+
+def form_of(kind: Any) -> Form:
+    """The form that asks for a type, for a list of fields, or (None) for anything.
+
+    Raises `UsageError` for a type that no form can ask for. The classes in it are remembered, weakly.
+    """
+    if kind is None or _is_by_hand(kind):
+        return Form(form(() if kind is None else kind))
+    kinds = Kinds()
+    made, _ = kinds.form(kind)
+    _known.update(kinds.classes)
+    return made
+
+
+def check_answer(run: str, form: Form, answer: Any) -> Any:
+    """The answer as plain builtins, with defaults filled in; raises `AnswerRefused` naming every problem.
+
+    An object of the class that was asked for is taken as well as a mapping. A form without fields takes any value that
+    can be stored.
+    """
+    fit = Fit(_validators(cache(_known_reading)))
+    filled = fit.form(form, answer)
+    if fit.problems:
+        raise AnswerRefused(run, told(fit.problems))
+    return filled
+
+
+def typed(kind: Any, value: Any) -> Any:
+    """The object that a checked answer stands for; raises `Misfit` if the type, or the class itself, refuses it."""
+    build: Callable[[Any], Any] | None = None
+    if kind is None or _is_by_hand(kind):
+        made, fit = form_of(kind), Fit()
+    else:
+        kinds = Kinds()
+        made, reading = kinds.form(kind)
+        fit, build = Fit(_validators(kinds.readings.get)), reading.made
+    filled = fit.form(made, value)
+    if fit.problems:
+        raise Misfit(told(fit.problems))
+    try:
+        return build(filled) if build else filled
+    except Exception as error:
+        raise Misfit(told(problems_of(error))) from error
+
+
+def _known_reading(name: str) -> Reading | None:
+    cls = _known.get(name)
+    return None if cls is None else Kinds().read(cls, name)
+
+
+def _validators(find: Callable[[str], Reading | None]) -> OwnCheck:
+    """What the class of a name has against the fields of an object, if the class can be found."""
+
+    def check(name: str, value: Any) -> list[Problem]:
+        reading = find(name)
+        if reading is None:
+            return []
+        fit = Fit()  # the class may have changed since it was asked for
+        filled = fit.value(reading.field, value, "")
+        if not fit.problems:
+            try:
+                reading.build(filled)
+            except Exception as error:
+                return problems_of(error)
+        return fit.problems
+
+    return check
+
+
+# --- forms by hand
+
+
+def _is_by_hand(kind: Any) -> bool:
+    """Whether these are fields, or meant to be; not any iterable, for ``list[int]`` is one too."""
+    return isinstance(kind, list | tuple | Mapping | Field | str)
 
 
 def form(fields: Iterable[Field | Mapping[str, Any]]) -> tuple[Field, ...]:
@@ -39,8 +134,8 @@ def _field(given: Field | Mapping[str, Any]) -> Field:
         if unknown or "name" not in given:
             raise UsageError(f"field {dict(given)!r}: needs a name, and knows {', '.join(Field.__struct_fields__)}")
         field = Field(**given)
-    _check_parts(field.name, field.label, field.required, field.options)
-    kind = _kind(field.type)
+    _check_parts(field)
+    kind = _TYPES.get(field.type, field.type) if isinstance(field.type, str | type) else None
     options = tuple(field.options)
     if options and kind == "text":
         kind = "choice"
@@ -49,79 +144,28 @@ def _field(given: Field | Mapping[str, Any]) -> Field:
     if (kind == "choice") != bool(options) or not all(isinstance(option, str) for option in options):
         raise UsageError(f"field {field.name}: a choice has options (text), and only a choice has")
     made = replace(field, type=kind, options=options)
-    if made.default is not None and (problem := _problem(made, made.default)):
-        raise UsageError(f"the default of {problem}")
+    if problem := senseless_bound(made):
+        raise UsageError(f"field {field.name}: {problem}")
+    if made.default is not None:
+        fit = Fit()
+        fit.value(made, made.default, made.name)
+        if fit.problems:
+            raise UsageError(f"the default of {told(fit.problems)[0]}")
     return made
 
 
-def _kind(given: Any) -> Any:
-    return _TYPES.get(given, given) if isinstance(given, str | type) else None
-
-
-def _check_parts(name: Any, label: Any, required: Any, options: Any) -> None:
+def _check_parts(field: Field) -> None:
     """What is stored must be of the types that it is read back as."""
+    name = field.name
     if not isinstance(name, str) or not name:
         raise UsageError(f"a field's name is text, not {name!r}")
-    if not isinstance(label, str | None):
-        raise UsageError(f"field {name}: {shown('label', label)} is not text")
-    if not isinstance(required, bool):
-        raise UsageError(f"field {name}: {shown('required', required)} is neither True nor False")
-    if not isinstance(options, list | tuple):
-        raise UsageError(f"field {name}: {shown('options', options)} is not a list of text")
-
-
-def check_answer(run: str, fields: tuple[Field, ...], answer: Any) -> Any:
-    """The answer with defaults filled in; raises `AnswerRefused` naming every problem.
-
-    A question without fields takes any value that can be stored.
-    """
-    if not fields:
-        return answer
-    if not isinstance(answer, Mapping):
-        raise AnswerRefused(run, (f"the answer is a mapping of field names, not {type(answer).__name__}",))
-    known = {field.name for field in fields}
-    problems = [f"{name}: there is no such field" for name in answer if name not in known]
-    filled: dict[str, Any] = {}
-    for field in fields:
-        value = answer.get(field.name, field.default)
-        if value is None:
-            if field.required:
-                problems.append(f"{field.name}: is required")
-            filled[field.name] = None
-        elif problem := _problem(field, value):
-            problems.append(problem)
-        else:
-            filled[field.name] = value
-    if problems:
-        raise AnswerRefused(run, tuple(problems))
-    return filled
-
-
-def _problem(field: Field, value: Any) -> str | None:
-    match field.type:
-        case "text":
-            fits = type(value) is str
-        case "integer":
-            fits = type(value) is int
-        case "number":
-            fits = type(value) is int or (type(value) is float and math.isfinite(value))
-        case "boolean":
-            fits = type(value) is bool
-        case "choice":
-            if value in field.options and type(value) is str:
-                return None
-            return f"{field.name}: {value!r} is none of {', '.join(field.options)}"
-    return None if fits else f"{field.name}: {value!r} is not {_ARTICLE[field.type]}"
-
-
-_ARTICLE = {"text": "text", "integer": "an integer", "number": "a number", "boolean": "true or false"}
-
-
-def store_fields(fields: tuple[Field, ...]) -> list[Any]:
-    """The fields as they are kept in the journal."""
-    return [msgspec.to_builtins(field) for field in fields]
-
-
-def load_fields(stored: list[Any]) -> tuple[Field, ...]:
-    """The fields as they were kept in the journal."""
-    return tuple(msgspec.convert(field, Field) for field in stored)
+    for part in ("label", "description"):
+        if not isinstance(getattr(field, part), str | None):
+            raise UsageError(f"field {name}: {shown(part, getattr(field, part))} is not text")
+    if not isinstance(field.required, bool):
+        raise UsageError(f"field {name}: {shown('required', field.required)} is neither True nor False")
+    if not isinstance(field.options, list | tuple):
+        raise UsageError(f"field {name}: {shown('options', field.options)} is not a list of text")
+    for part in _FROM_TYPES:
+        if getattr(field, part):
+            raise UsageError(f"field {name}: {part}= is for forms that are made from a type; ask for one instead")

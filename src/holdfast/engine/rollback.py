@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.checks import check_seq
-from holdfast.engine.drive import Call, Op, Read
+from holdfast.engine.drive import Call, Nap, Op, Read
 from holdfast.engine.pauses import drain
 from holdfast.engine.steps import effect
 from holdfast.engine.undo import find
 from holdfast.errors import UsageError
-from holdfast.journal import Fold, Mark, rollback_plan
-from holdfast.model import ENDED, Change, Kind, Rewind
+from holdfast.journal import Data, Fold, Mark, rollback_plan
+from holdfast.model import ENDED, Change, Kind, Rewind, Status
 from holdfast.stores.base import LIVE
 from holdfast.views import PlannedUndo, RollbackPlan, RollbackReport
 
@@ -37,36 +37,46 @@ def plan_rollback(run: Run, to: int) -> Op[RollbackPlan]:
 def _action(mark: Mark) -> Any:
     if mark.status != "done":
         return "uncertain"
+    if mark.data.get("id"):  # a child, which is taken back as a whole
+        return "undo"
     return "undo" if mark.data.get("undo") and "erased" not in mark.data else "irreversible"
 
 
-def rollback(run: Run, to: int) -> Op[RollbackReport]:
+def rollback(run: Run, to: int, *, then: Status | None = None) -> Op[RollbackReport]:
     """Undo the effects after this entry, newest first, and go on from there. The history stays.
 
-    An undo that fails is reported and the others are still made. Works on ended runs too, which can then go on.
+    An undo that fails is reported and the others are still made. Works on ended runs too, which can then go on; with
+    ``then`` the run has that status afterwards.
     """
     check_seq("to", to)
     if run._active:
         raise UsageError(
             f"run {run.id!r} cannot be rolled back while a step is running: {', '.join(sorted(run._active))}"
         )
-    lease, owned = yield from run._enter(allow=LIVE | ENDED)
+    ending: Data = {"cancelled": {"error": "rolled back", "by": None}} if then is Status.CANCELLED else {}
+    lease, owned = yield from run._enter(allow=LIVE | ENDED | {Status.BLOCKED})
     try:
-        yield from drain(run, lease)  # an effect that was marked while the run was held is one to deal with
-        record = yield Read(run._record)
-        plan = rollback_plan(lease.fold, record, to)
-        to = max(to, record.base)  # the entry that makes a fork a fork stays
-        for seq in plan:
-            if _action(lease.fold.ledger[seq]) == "undo":
-                find(lease.fold.ledger[seq].data["undo"])  # refused here, nothing is half done
-        with lease.lock:
-            run._check_not_rolling(lease)
-            begun = Change(rollback=lease.seq + 1)
-            ticket = lease.write([(Kind.ROLLBACK_BEGUN, {"to": to, "plan": plan})], change=begun)
-        yield from run._settle(lease, ticket)
-        return (yield from finish_rollback(run, lease))
+        return (yield from begin_rollback(run, lease, to, ending))
     finally:
         yield from run._leave(lease, owned)
+        run._engine.bell.ring()
+
+
+def begin_rollback(run: Run, lease: Lease, to: int, ending: Data) -> Op[RollbackReport]:
+    """Roll back under a lease. ``ending`` says how the run ends with it, if it does."""
+    yield from drain(run, lease)  # an effect that was marked while the run was held is one to deal with
+    record = yield Read(run._record)
+    plan = rollback_plan(lease.fold, record, to)
+    to = max(to, record.base)  # the entry that makes a fork a fork stays
+    for seq in plan:
+        if _action(lease.fold.ledger[seq]) == "undo" and (name := lease.fold.ledger[seq].data.get("undo")):
+            find(name)  # refused here, nothing is half done
+    with lease.lock:
+        run._check_not_rolling(lease)
+        begun = Change(rollback=lease.seq + 1)
+        ticket = lease.write([(Kind.ROLLBACK_BEGUN, {"to": to, "plan": plan, **ending})], change=begun)
+    yield from run._settle(lease, ticket)
+    return (yield from finish_rollback(run, lease))
 
 
 def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
@@ -85,23 +95,41 @@ def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
     state = target.seq if target.kind == Kind.SAVED else target.state
     with lease.lock:
         rewind = Change(rewind=Rewind(lease.seq + 1, rolling.to))
-        line = (Kind.REWOUND, {"to": rolling.to})
-        ticket = lease.write([line], change=rewind, state=state, moves_state=True)
+        lines: list[tuple[str, Data]] = [(Kind.REWOUND, {"to": rolling.to})]
+        if rolling.failure is not None:
+            lines.append((Kind.FAILED, rolling.failure))
+        elif rolling.cancelled is not None:
+            lines.append((Kind.CANCELLED, rolling.cancelled))
+        ticket = lease.write(lines, change=rewind, state=state, moves_state=True)
     yield from run._settle(lease, ticket)
     return _report(lease.fold, rolling.to, rolling.plan)
 
 
 def _undo(run: Run, mark: Mark) -> Op[str | None]:
-    """Call the undo of an effect; what it failed with, if so."""
+    """Call the undo of an effect, a few times if need be; what it failed with, if so."""
+    if (part := mark.data.get("id")) is not None:
+        from holdfast.engine.children import take_back
+
+        try:
+            yield from take_back(run, part)
+        except Exception as error:  # it is reported, and the others are still undone
+            return f"{type(error).__name__}: {error}"[:2000]
+        return None
     function = find(mark.data["undo"])
     what, value = f"step {mark.key!r}", run._journals.value
     args = [value(run.id, stored, what) for stored in mark.data["args"]]
     kwargs = {name: value(run.id, stored, what) for name, stored in mark.data["kwargs"].items()}
-    try:
-        yield Call(function, (value(run.id, mark.result, what), *args), kwargs)
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"[:2000]
-    return None
+    tries = 1 + int(mark.data.get("undo_retries", 0))
+    for attempt in range(1, tries + 1):
+        try:
+            yield Call(function, (value(run.id, mark.result, what), *args), kwargs)
+        except Exception as error:  # whatever it is, it is reported, and the others are still undone
+            failed = run._codec.scrub(f"{type(error).__name__}: {error}")[:2000]
+            if attempt < tries:
+                yield Nap(run._store.clock, 0.1 * 2 ** (attempt - 1))
+        else:
+            return None
+    return failed
 
 
 def _report(fold: Fold, to: int, plan: list[int]) -> RollbackReport:

@@ -11,17 +11,18 @@ writing call outside of such a block claims the run for just that call.
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.commit import Ticket
-from holdfast.engine import pauses, rollback, steps
+from holdfast.engine import children, messages, outputs, pauses, rollback, steps, workflows
 from holdfast.engine.audit import audit
 from holdfast.engine.checkpoint import Checkpoint, StepsAt
 from holdfast.engine.checks import check_history_page, check_seq, check_texts
+from holdfast.engine.define import registered_names
 from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, drive
-from holdfast.engine.fork import fork
+from holdfast.engine.fork import Point, fork, fork_each
 from holdfast.engine.holding import AsyncHolding, Holding
 from holdfast.engine.lease import Lease
 from holdfast.engine.redact import redact
@@ -67,6 +68,7 @@ class Run(Operable):
         self._fold: Fold | None = None
         self._active: set[str] = set()
         self._inside = False  # of a ``with run.claim():`` block
+        self._adopted = False  # whether it drives the run's workflow
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id!r}>"
@@ -169,7 +171,9 @@ class Run(Operable):
                 yield from rollback.finish_rollback(self, lease)  # before anything else may be written
             yield from pauses.drain(self, lease)
             if lease.fold.ended is not None and lease.fold.ended[0] not in allow:
-                # Its status was "running" only because somebody died while redacting it or rolling it back.
+                # Its status was "running" only because somebody died while redacting it, rolling it back, or before
+                # its parent was told.
+                yield from children.notify(self, lease)
                 raise RunEnded(self.id, f"it is {lease.fold.ended[0]}; fork it, or roll it back, to go on")
         except RunDamaged as damage:
             parked = Change(status=Status.BLOCKED, release=True, reason=str(damage))
@@ -320,6 +324,7 @@ class Run(Operable):
         return type(self)(self._engine, id, uid)
 
     fork = Operation(fork)
+    fork_each = Operation(fork_each)
     if TYPE_CHECKING:
 
         def once(
@@ -349,6 +354,15 @@ class Run(Operable):
     rollback = Operation(rollback.rollback)
     audit = Operation(audit)
     redact = Operation(redact)
+    send = Operation(messages.send)
+    follow = outputs.follow
+    steps = Operation(outputs.steps)
+    outputs = Operation(outputs.outputs)
+    resume = Operation(workflows.resume)
+    wait = Operation(workflows.wait)
+    result = Operation(workflows.result)
+    cancel = Operation(workflows.cancel)
+    retry = Operation(workflows.retry)
 
     # --- the end, and the run as a whole
 
@@ -362,11 +376,6 @@ class Run(Operable):
         """The run has failed; its lease is given up. It can still be forked, or rolled back and go on."""
         told = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         yield from self._end(Status.FAILED, {"error": told})
-
-    @Operation
-    def cancel(self, why: str | None = None) -> Op[None]:
-        """The run is given up; its lease is given up too. It can still be forked, or rolled back and go on."""
-        yield from self._end(Status.CANCELLED, {"error": why})
 
     def _end(self, status: Status, data: Data) -> Op[None]:
         if self._lease is None and (yield Read(self._record)).status is status:
@@ -446,7 +455,15 @@ class AsyncRun(Run, Async):
             **kwargs: Any,
         ) -> T: ...
         async def once(self, key: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
-        async def fork(self, at: int | None = None, *, id: str | None = None) -> AsyncRun: ...
+        async def fork(
+            self,
+            at: Point = None,
+            *,
+            id: str | None = None,
+            input: Mapping[str, Any] | None = None,
+            results: Mapping[str, Any] | None = None,
+            answers: Mapping[str, Any] | None = None,
+        ) -> AsyncRun: ...
 
     def claim(self) -> AsyncHolding:  # type: ignore[override]
         """Become the one holder of the run: ``async with run.claim():``, or ``await run.claim()``."""
@@ -482,9 +499,20 @@ def run_info(record: RunRecord) -> RunInfo:
         seq=record.seq,
         generation=record.generation,
         holder=record.worker,
-        reason=record.reason,
+        reason=_reason(record),
         forked_from=(parent.id, parent.upto) if parent else None,
+        queue=record.queue,
+        parent=record.parent,
+        wake_at=moment(record.wake_at) if record.wake_at is not None else None,
     )
+
+
+def _reason(record: RunRecord) -> str | None:
+    """Why a run does not go on, if it is not its own doing."""
+    idle = record.reason is None and record.status is Status.READY and record.queue is not None
+    if idle and record.workflow not in registered_names():
+        return f"waits for a process that declares workflow {record.workflow!r}"
+    return record.reason
 
 
 def _cursor(after: str) -> int:

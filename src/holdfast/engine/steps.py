@@ -16,7 +16,8 @@ from holdfast.engine.drive import Call, Op, Read
 from holdfast.engine.undo import name_of
 from holdfast.errors import NonDeterminism, NotDone, Redacted, Uncertain, UsageError
 from holdfast.journal import Data, Mark, Step
-from holdfast.model import Kind
+from holdfast.model import Kind, Status
+from holdfast.stores.base import LIVE
 from holdfast.views import Effect, moment
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ def _act(
     try:
         result = yield Call(function, args, kwargs)
     except Exception as error:
-        failure = {"key": key, "intent": written, "error": _describe_error(error)}
+        failure = {"key": key, "intent": written, "error": run._codec.scrub(_describe_error(error))}
         if at_most_once and not isinstance(error, NotDone):
             failure["uncertain"] = True
         yield from run._write(lease, [(Kind.RAISED, failure)])
@@ -189,7 +190,7 @@ def resolve(run: Run, key: str, *, done: bool, result: Any = None, by: str | Non
     data: Data = {"key": key, "done": done, "by": by}
     if done:
         data["result"] = run._codec.encode(result, f"result of {key}")
-    lease, owned = yield from run._enter()
+    lease, owned = yield from run._enter(LIVE | {Status.BLOCKED})
     try:
         with lease.lock:
             if key not in lease.fold.intents:
@@ -199,6 +200,7 @@ def resolve(run: Run, key: str, *, done: bool, result: Any = None, by: str | Non
         yield from run._settle(lease, ticket)
     finally:
         yield from run._leave(lease, owned)
+    run._engine.bell.ring()
 
 
 def is_completed(run: Run, key: str) -> Op[bool]:

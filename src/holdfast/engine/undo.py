@@ -30,6 +30,14 @@ def undo_function(function: F) -> F:
     return function
 
 
+def declared_name(function: Callable[..., Any]) -> str:
+    """The name under which the function is stored, which is registered for it. Used where it is being declared."""
+    if not isinstance(function, FunctionType):
+        raise UndoRefused(f"undo={function!r} is not a Python function; wrap it in a module-level one")
+    undo_function(function)
+    return f"{function.__module__}:{function.__qualname__}"
+
+
 def name_of(function: Callable[..., Any]) -> str:
     """The name under which the function is stored; raises `UndoRefused` if it could not be found again."""
     module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 
 from holdfast.errors import StoreUnusable
 from holdfast.stores.base import Store
@@ -22,20 +23,34 @@ class Worker:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._until = 0
+        self.at_beat: Callable[[], None] = lambda: None
 
     def ready(self) -> str:
         """The worker's name, registered with the store."""
         with self._lock:
             if self._thread is None:
                 self.store.enlist(self.name, self.lease)
+                self._until = self.store.clock.now() + round(self.lease * 1_000_000)
                 self._thread = threading.Thread(target=self._beat, name="holdfast-heartbeat", daemon=True)
                 self._thread.start()
         return self.name
 
+    def keep(self) -> None:
+        """Beat now, if the leases are about to end: this process may have been asleep."""
+        with self._lock:
+            if self._thread is not None and self.store.clock.now() > self._until - round(self.lease * 500_000):
+                self._extend()
+
+    def _extend(self) -> None:
+        self._until = self.store.clock.now() + round(self.lease * 1_000_000)
+        self.store.beat(self.name, self.lease)
+
     def _beat(self) -> None:
         while not self._stop.wait(self.lease / 3):
             try:
-                self.store.beat(self.name, self.lease)
+                self._extend()
+                self.at_beat()
             except StoreUnusable:
                 return
             except Exception as error:  # whatever it is, the next beat may succeed

@@ -13,9 +13,9 @@ rules about fences, claims and status stand in one place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
-from typing import Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
@@ -64,6 +64,20 @@ class Store(Protocol):
     def orphans(self, limit: int = 100) -> list[RunRecord]:
         """Runs that are held by a worker which is no longer alive."""
 
+    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
+        """Runs of these queues and workflows that nobody holds and that can go on now, those due longest first.
+
+        They are ready, or they wait and the time for which they wait has come. A waiting run is due since that time;
+        a ready one counts as due since it was created, so an older run goes before a newer one. Those whose holder
+        died are told by `orphans`.
+        """
+
+    def next_wake(self) -> int | None:
+        """The earliest time at which a waiting run of any queue becomes due, if one waits for a time."""
+
+    def version(self) -> int:
+        """A number that is another one whenever something may have been committed, by anybody. Cheap to ask for."""
+
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
         """Carry out the writes in one transaction; each succeeds or fails by itself.
 
@@ -110,6 +124,20 @@ class Store(Protocol):
 
     def drop(self) -> None:
         """Give up all resources as a killed process does: nothing is written, and what was half done stays so."""
+
+
+@runtime_checkable
+class Transacting(Protocol):
+    """A store that lets a step write to the same database, in one transaction with the step's entry."""
+
+    def transact(self, act: Callable[[Any], Append]) -> HoldfastError | None:
+        """Call ``act`` with the store's own connection, in a transaction, and append what it returns.
+
+        Both last, or neither: if the append is refused, what ``act`` wrote is rolled back and the refusal returned. So
+        it is if the same append was made before, which is no error. What ``act`` raises rolls everything back and is
+        raised as it is. ``act`` can neither end the transaction nor write to the store's tables (`UsageError`); it must
+        not keep the connection, nor use the store for anything else meanwhile.
+        """
 
 
 def check_id(id: str) -> str:
@@ -175,8 +203,10 @@ def appended(record: RunRecord, write: Append, *, mail: bool) -> RunRecord:
         record = replace(record, rollback=change.rollback)
     if change.rewind is not None:
         record = replace(record, rewinds=(*record.rewinds, change.rewind), rollback=None)
+    if change.chapter is not None:
+        record = replace(record, chapter=change.chapter)
     if change.release:
-        record = replace(record, worker=None)
+        record = replace(record, worker=None, crashes=0)
     return woken(record) if mail else record
 
 
@@ -196,7 +226,11 @@ def claimed(
         raise Claimed(record.id, f"held by {record.worker}; try again when it lets go")
     # A parked run stays parked until somebody unblocks it, also if its claimer dies before that.
     status = Status.BLOCKED if record.status is Status.BLOCKED else Status.RUNNING
-    return replace(record, status=status, epoch=record.epoch + 1, worker=worker, wake_at=None)
+    record = replace(record, status=status, epoch=record.epoch + 1, wake_at=None)
+    if record.worker is not None:  # it died, and if it got nowhere since the last one did, that counts
+        crashes = record.crashes + 1 if record.crashed_at == record.seq else 1
+        record = replace(record, crashes=crashes, crashed_at=record.seq)
+    return replace(record, worker=worker)
 
 
 def woken(record: RunRecord) -> RunRecord:
@@ -204,6 +238,32 @@ def woken(record: RunRecord) -> RunRecord:
     if record.status is Status.WAITING:
         return replace(record, status=Status.READY, wake_at=None)
     return record
+
+
+def is_due(record: RunRecord, queues: Collection[str], workflows: Collection[str], now: int) -> bool:
+    """Whether a worker of these queues and workflows can go on with the run now."""
+    return (
+        record.queue in queues
+        and record.workflow in workflows
+        and record.worker is None
+        and not record.hidden
+        and (
+            record.status is Status.READY
+            or (record.status is Status.WAITING and record.wake_at is not None and record.wake_at <= now)
+        )
+    )
+
+
+def due_order(record: RunRecord) -> tuple[int, str]:
+    """By what runs that are due are ordered: since when they are."""
+    waiting = record.status is Status.WAITING and record.wake_at is not None
+    return (record.wake_at or 0) if waiting else record.created_at, record.uid
+
+
+def wake_time(record: RunRecord) -> int | None:
+    """When the run becomes due, if it is one that workers take and it waits for a time."""
+    waits = record.status is Status.WAITING and record.queue is not None and record.worker is None
+    return record.wake_at if waits and not record.hidden else None
 
 
 def may_delete(record: RunRecord, *, holder_alive: bool, expected: RunRecord | None) -> bool:
@@ -225,6 +285,7 @@ def matches(record: RunRecord, filter: Filter) -> bool:
         (filter.hidden is None or record.hidden == filter.hidden)
         and (not filter.statuses or record.status in filter.statuses)
         and (filter.workflow is None or record.workflow == filter.workflow)
+        and (filter.parent is None or record.parent == filter.parent)
         and all(record.tags.get(name) == value for name, value in filter.tags)
         and (filter.prefix is None or record.id.startswith(filter.prefix))
         and (filter.created_from is None or record.created_at >= filter.created_from)

@@ -2,6 +2,7 @@
 
     holdfast.json              whose folder this is, and which format
     lock                       held while runs are created, adopted or deleted
+    bell                       touched at each commit, so that others know when to look
     workers/                   who may hold runs, and until when
     runs/<name>/run.json       the record of a run, replaced as a whole
     runs/<name>/journal.jsonl  its journal: one line per transaction
@@ -33,12 +34,25 @@ from msgspec.structs import replace
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import HoldfastError, InvalidId, RunDamaged, RunExists, RunNotFound, StoreError
 from holdfast.model import Append, Create, Entry, Filter, Item, RunRecord, Status, Write
-from holdfast.stores.base import LIVE, Outcome, claimed, matches, may_delete, refusal, woken
+from holdfast.stores.base import (
+    LIVE,
+    Outcome,
+    claimed,
+    due_order,
+    is_due,
+    matches,
+    may_delete,
+    refusal,
+    wake_time,
+    woken,
+)
 from holdfast.stores.disk import Disk, remove_tree, replace_file
 from holdfast.stores.files_folder import RunFolder, build
 from holdfast.stores.files_root import Root
-from holdfast.stores.files_text import RunFile, folder_name, id_in, line_text, uid_in
+from holdfast.stores.files_text import RunFile, folder_name, id_in, line_text, sketch_in, uid_in
 from holdfast.stores.locks import WorkerLocks
+
+_AWAITED = frozenset({Status.READY, Status.WAITING})
 
 
 class FilesStore:
@@ -66,6 +80,13 @@ class FilesStore:
     def drop(self) -> None:
         self._root.give_up("it is closed")
         self._locks.drop()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Around every change of a run, or of who may be claimed from."""
+        with self._root.translated():
+            yield
+        self._root.ring()
 
     # --- finding the folder of a run
 
@@ -185,6 +206,40 @@ class FilesStore:
                     break
             return found
 
+    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
+        with self._root.translated():
+            now = self.clock.now()
+            found = (record for record in self._awaited(queues, workflows) if is_due(record, queues, workflows, now))
+            return sorted(found, key=due_order)[:limit]
+
+    def next_wake(self) -> int | None:
+        with self._root.translated():
+            times = [wake_time(record) for record in self._awaited()]
+            return min((time for time in times if time is not None), default=None)
+
+    def _awaited(
+        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None
+    ) -> Iterator[RunRecord]:
+        """Runs of these queues and workflows (of all, if not given) that may be due now or later.
+
+        A run.json that says that nobody holds the run is right about its status; only the last line of a holder can be
+        ahead of it.
+        """
+        for path in self._all("runs"):
+            sketch = sketch_in(_text_of(path))
+            if (
+                sketch is not None
+                and sketch.queue is not None
+                and (queues is None or sketch.queue in queues)
+                and (workflows is None or sketch.workflow in workflows)
+                and (sketch.worker is not None or sketch.status in _AWAITED)
+                and (record := self._listed(path)) is not None
+            ):
+                yield record
+
+    def version(self) -> int:
+        return self._root.heard()
+
     # --- journals
 
     def read(
@@ -219,7 +274,7 @@ class FilesStore:
 
     def _apply(self, write: Write) -> Outcome:
         try:
-            with self._root.translated():
+            with self._changing():
                 return self._create(write) if isinstance(write, Create) else self._append(write)
         except HoldfastError as error:
             return error
@@ -242,7 +297,7 @@ class FilesStore:
     # --- claims, inboxes, workers
 
     def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
-        with self._root.translated(), self._run(uid, exclusive=True) as folder:
+        with self._changing(), self._run(uid, exclusive=True) as folder:
             contents = folder.settle() if folder else None
             record = contents.record if contents else None
             alive = record is not None and record.worker is not None and self._alive(record.worker)
@@ -253,7 +308,7 @@ class FilesStore:
             return record
 
     def post(self, uid: str, item: Item) -> bool:
-        with self._root.translated(), self._run(uid, exclusive=True) as folder:
+        with self._changing(), self._run(uid, exclusive=True) as folder:
             if folder is None:
                 return False
             contents = folder.settle()
@@ -263,7 +318,7 @@ class FilesStore:
             return True
 
     def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
-        with self._root.translated(), self._run(uid, exclusive=True) as folder:
+        with self._changing(), self._run(uid, exclusive=True) as folder:
             contents = folder.settle() if folder else None
             if folder is None or contents is None or contents.record.key_blob != old:
                 return False
@@ -286,7 +341,7 @@ class FilesStore:
             replace_file(self._disk, self._in("workers", worker + ".json"), until, sync=False)
 
     def retire(self, worker: str) -> None:
-        with self._root.translated():
+        with self._changing():
             with suppress(FileNotFoundError):
                 self._disk.unlink(self._in("workers", worker + ".json"))
             self._locks.release(worker)
@@ -344,7 +399,7 @@ class FilesStore:
         self._paths[record.uid] = path
 
     def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        with self._root.translated(), self._root.locked():
+        with self._changing(), self._root.locked():
             self._tidy()
             if self._exists(record.uid) or (not record.hidden and self._get(record.id) is not None):
                 raise RunExists(record.id)
@@ -354,7 +409,7 @@ class FilesStore:
             self._settle_in(_ending(record, entries), lines, items, taken)
 
     def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
-        with self._root.translated(), self._root.locked():
+        with self._changing(), self._root.locked():
             self._tidy()
             with self._run(uid, exclusive=True) as folder:
                 if folder is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import NoReturn
@@ -42,6 +43,7 @@ class Root:
         self._pid = os.getpid()
         self._unusable: str | None = None
         self._synced = False
+        self._rung = 0
 
     def within(self, *names: str) -> str:
         """The path of something in the folder."""
@@ -146,6 +148,33 @@ class Root:
         # What the system holds of a file after a failed write or sync is not known, so nothing is built upon it.
         self.give_up(f"the disk failed ({problem})")
         raise StoreUnusable(self.place, f"{self._unusable}; check the disk, then open the store again") from error
+
+    # --- the bell
+
+    def ring(self) -> None:
+        """Tell whoever asks for `heard` that something was committed.
+
+        Nothing depends on it but how soon others look: it is not synced, and no call of the `Disk`. Where it cannot be
+        done (a full disk, a file of another owner), the write that it tells about is made all the same, and the others
+        find it when they look without being told.
+        """
+        self._rung += 1
+        bell = self.within("bell")
+        with suppress(OSError):
+            now = time.time_ns()  # the system's own stamp is too coarse: two in a row would be the same
+            try:
+                os.utime(bell, ns=(now, now))
+            except FileNotFoundError:
+                os.close(os.open(bell, os.O_CREAT | os.O_WRONLY, 0o666))
+                os.utime(bell, ns=(now, now))
+
+    def heard(self) -> int:
+        """A number that is another one after each `ring`, of this handle or of others."""
+        self.check_usable()
+        try:
+            return os.stat(self.within("bell")).st_mtime_ns + self._rung
+        except OSError:
+            return self._rung
 
     @contextmanager
     def locked(self) -> Iterator[None]:

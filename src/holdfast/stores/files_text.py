@@ -261,6 +261,31 @@ def read_run(text: bytes) -> RunFile:
         raise Damage(f"it does not hold a run: {error}") from None
 
 
+class Sketch(Struct, frozen=True):
+    """What a look at run.json tells about when a run is due."""
+
+    queue: str | None
+    workflow: str | None
+    status: str
+    worker: str | None
+    wake_at: int | None
+
+
+class _Sketched(Struct, frozen=True):
+    record: Sketch
+
+
+_decode_sketch = msgspec.json.Decoder(_Sketched).decode
+
+
+def sketch_in(text: bytes) -> Sketch | None:
+    """A part of the record in run.json, cheaper than all of it and not checked; None if it cannot be read."""
+    try:
+        return _decode_sketch(text).record
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
 def uid_in(text: bytes) -> str | None:
     """The uid in run.json, also if the rest is damaged."""
     found = _UID.search(text)

@@ -14,6 +14,7 @@ import os
 import time
 from contextlib import suppress
 
+_flock, _AT_ONCE, _FREE = fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN  # at hand: each write needs them
 _open: set[LockFile] = set()
 
 
@@ -30,23 +31,27 @@ class LockFile:
 
     def take_within(self, seconds: float) -> bool:
         """Wait for the lock this long and take it. False if it could not be had: its holder stands still."""
-        wait, until = 0.0001, 0.0
-        while True:
-            try:
-                fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                until = until or time.monotonic() + seconds
-                if time.monotonic() > until:
-                    return False
-                time.sleep(wait)
-                wait = min(wait * 1.5, 0.005)
-            else:
+        if self._try():
+            return True
+        wait, until = 0.0001, time.monotonic() + seconds
+        while time.monotonic() <= until:
+            time.sleep(wait)
+            if self._try():
                 return True
+            wait = min(wait * 1.5, 0.005)
+        return False
+
+    def _try(self) -> bool:
+        try:
+            _flock(self.fd, _AT_ONCE)
+        except BlockingIOError:
+            return False
+        return True
 
     def free(self) -> None:
         """Give the lock up."""
         if self.fd >= 0:
-            fcntl.flock(self.fd, fcntl.LOCK_UN)
+            _flock(self.fd, _FREE)
 
     def close(self) -> None:
         """Close the file, which gives the lock up. May be repeated."""

@@ -7,7 +7,8 @@ is left when the process ends.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 from msgspec.structs import replace
 
@@ -21,9 +22,12 @@ from holdfast.stores.base import (
     claimed,
     conflict,
     continues,
+    due_order,
+    is_due,
     matches,
     may_delete,
     refusal,
+    wake_time,
     woken,
 )
 
@@ -44,6 +48,7 @@ class _Shelf:
         self.journals: dict[str, _Journal] = {}
         self.ids: dict[str, str] = {}
         self.workers: dict[str, int] = {}
+        self.version = 0
 
 
 _shared: dict[str, _Shelf] = {}
@@ -122,9 +127,25 @@ class MemoryStore:
             ]
         return found[:limit]
 
-    def apply(self, batch: Sequence[Write]) -> list[Outcome]:
+    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
         with self._lock:
             self._check_open()
+            records, now = [journal.record for journal in self._shelf.journals.values()], self.clock.now()
+        found = (record for record in records if is_due(record, queues, workflows, now))
+        return sorted(found, key=due_order)[:limit]
+
+    def next_wake(self) -> int | None:
+        with self._lock:
+            self._check_open()
+            times = [wake_time(journal.record) for journal in self._shelf.journals.values()]
+        return min((time for time in times if time is not None), default=None)
+
+    def version(self) -> int:
+        self._check_open()
+        return self._shelf.version
+
+    def apply(self, batch: Sequence[Write]) -> list[Outcome]:
+        with self._changing():
             return [self._create(write) if isinstance(write, Create) else self._append(write) for write in batch]
 
     def _create(self, write: Create) -> RunRecord | HoldfastError:
@@ -132,6 +153,8 @@ class MemoryStore:
         existing = self.get(record.id)
         if existing is not None:
             return existing
+        if record.uid in self._shelf.journals:
+            return RunExists(record.id)
         for link in record.lineage:
             if link.uid not in self._shelf.journals:
                 return RunNotFound(link.id, "it was deleted, so it cannot be forked")
@@ -161,8 +184,7 @@ class MemoryStore:
         return None
 
     def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
-        with self._lock:
-            self._check_open()
+        with self._changing():
             journal = self._shelf.journals.get(uid)
             record = journal.record if journal else None
             alive = record is not None and record.worker is not None and self._alive(record.worker)
@@ -171,8 +193,7 @@ class MemoryStore:
             return record
 
     def post(self, uid: str, item: Item) -> bool:
-        with self._lock:
-            self._check_open()
+        with self._changing():
             journal = self._shelf.journals.get(uid)
             if journal is None or journal.record.hidden or item.key in journal.inbox or item.key in journal.taken:
                 return False
@@ -192,6 +213,7 @@ class MemoryStore:
 
     def retire(self, worker: str) -> None:
         with self._lock:
+            self._shelf.version += 1
             self._enlisted.discard(worker)
             self._shelf.workers.pop(worker, None)
 
@@ -199,8 +221,7 @@ class MemoryStore:
         return self._shelf.workers.get(worker, 0) > self.clock.now()
 
     def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
-        with self._lock:
-            self._check_open()
+        with self._changing():
             journal = self._shelf.journals.get(uid)
             if journal is None or journal.record.hidden:
                 return False
@@ -224,8 +245,7 @@ class MemoryStore:
                 del self._shelf.journals[uid]
 
     def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
-        with self._lock:
-            self._check_open()
+        with self._changing():
             journal = self._shelf.journals.get(uid)
             if journal is None or journal.record.key_blob != old:
                 return False
@@ -233,8 +253,7 @@ class MemoryStore:
             return True
 
     def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        with self._lock:
-            self._check_open()
+        with self._changing():
             if record.uid in self._shelf.journals or (not record.hidden and record.id in self._shelf.ids):
                 raise RunExists(record.id)
             if any(link.uid not in self._shelf.journals for link in record.lineage):
@@ -245,6 +264,16 @@ class MemoryStore:
             self._shelf.journals[record.uid] = journal
             if not record.hidden:
                 self._shelf.ids[record.id] = record.uid
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Around every change of a run."""
+        with self._lock:
+            self._check_open()
+            try:
+                yield
+            finally:
+                self._shelf.version += 1
 
     def _check_open(self) -> None:
         if self._closed:

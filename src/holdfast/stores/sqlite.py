@@ -6,14 +6,16 @@ alone loses nothing).
 
 Writers of several processes take turns by a lock beside the database (see `holdfast.stores.sqlite_file`). A plain
 step is one INSERT that checks epoch, holder and the hash before it in the same statement; the run's row is not
-touched.
+touched. Plain steps that are committed together are one pass of that statement.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from itertools import groupby
 from typing import Any
 
 from msgspec.structs import replace
@@ -32,6 +34,7 @@ from holdfast.stores.base import (
     appended,
     claimed,
     conflict,
+    due_order,
     is_chain,
     may_delete,
     refusal,
@@ -48,6 +51,11 @@ def _load_queries() -> dict[str, str]:
 
 
 Q = _load_queries()
+MAX_KNOWN = 10_000  # runs whose numbers are remembered
+
+
+class _Withdrawn(Exception):
+    """The transaction is to be rolled back, and nothing is wrong with the store."""
 
 
 class SqliteStore(SqliteFile):
@@ -57,6 +65,7 @@ class SqliteStore(SqliteFile):
 
     def __init__(self, path: str, *, durability: str = "full", clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
+        self._numbers: dict[str, int] = {}  # of runs, by uid: a guess, checked by the statement that uses it
         super().__init__(path, durability=durability)
 
     def close(self) -> None:
@@ -107,6 +116,23 @@ class SqliteStore(SqliteFile):
                     found += [listed(row) for row in rows.fetchall()]
         return found
 
+    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
+        names, now = tuple(workflows), self.clock.now()
+        marks = ", ".join("?" * len(names))
+        found: list[RunRecord] = []
+        with self._reading() as db:
+            for queue in set(queues):
+                for query, values in (("ready", (queue,)), ("waiting", (queue, now))):
+                    rows = db.execute(f"{Q['record']} {Q[query] % marks}", (*values, *names, limit)).fetchall()
+                    found += [listed(row) for row in rows]
+        sound = (record for record in found if record.status is not Status.BLOCKED)
+        return sorted(sound, key=due_order)[:limit]
+
+    def next_wake(self) -> int | None:
+        with self._reading() as db:
+            row = db.execute(Q["next_wake"]).fetchone()
+        return row[0] if row and type(row[0]) is int else None
+
     # --- journals
 
     def read(
@@ -147,11 +173,10 @@ class SqliteStore(SqliteFile):
             return [row[0] for row in db.execute(Q["taken"], (uid,))]
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
+        if len(batch) == 1 and self._append_alone(batch[0]):
+            return [None]
         try:
-            if len(batch) == 1 and self._append_alone(batch[0]):
-                return [None]
-            with self._writing():
-                made = [self._make(write) for write in batch]
+            made = self._apply(batch)
         except sqlite3.IntegrityError:
             if len(batch) > 1:
                 return [outcome for write in batch for outcome in self.apply([write])]
@@ -160,6 +185,28 @@ class SqliteStore(SqliteFile):
         if any(isinstance(write, Append) and write.redact for write in batch):
             self._empty_log()
         return made
+
+    def _apply(self, batch: Sequence[Write]) -> list[Outcome]:
+        with suppress(_Withdrawn), self._writing():
+            return self._make_together(batch)
+        with self._writing():  # one of them is refused, so each is made by itself, to see which
+            return [self._make(write) for write in batch]
+
+    def _make_together(self, batch: Sequence[Write]) -> list[Outcome]:
+        """Carry out writes in the transaction, plain steps that follow each other in one pass."""
+        made: list[Outcome] = []
+        for plain, writes in groupby(batch, _is_plain):
+            if plain:
+                made += self._append_many([write for write in writes if isinstance(write, Append)])
+            else:
+                made += [self._make(write) for write in writes]
+        return made
+
+    def _append_many(self, writes: Sequence[Append]) -> list[Outcome]:
+        rows = [_values(self._guess(write.uid), write, entry) for write in writes for entry in write.entries]
+        if self._cursor.executemany(Q["append"], rows).rowcount != len(rows):
+            raise _Withdrawn
+        return [None] * len(writes)
 
     def _make(self, write: Write) -> Outcome:
         """Carry out a write in the transaction. A run that is damaged fails by itself, not the batch it is in."""
@@ -172,7 +219,28 @@ class SqliteStore(SqliteFile):
         """Carry out a plain step, which is a single statement. False if it is none, or is refused."""
         if type(write) is not Append or len(write.entries) != 1 or write.change or write.took or write.redact:
             return False
-        return self._write_alone(Q["append"], _values(write, write.entries[0])) == 1
+        number = self._numbers.get(write.uid)
+        return number is not None and self._write_alone(Q["append"], _values(number, write, write.entries[0])) == 1
+
+    def transact(self, act: Callable[[sqlite3.Connection], Append]) -> HoldfastError | None:
+        """See `holdfast.stores.base.Transacting`."""
+        outcome: Outcome = None
+        raised: Exception | None = None
+        with self._lending(), suppress(_Withdrawn), self._writing():
+            try:
+                with self._db.lend():
+                    write = act(self._db)
+            except Exception as error:  # of the function, and not of the store
+                raised = error
+                raise _Withdrawn from None
+            before = self._db.total_changes
+            outcome = self._make(write)
+            if outcome is not None or self._db.total_changes == before:  # refused, or it was made before
+                raise _Withdrawn
+        if raised is not None:
+            raise raised
+        assert not isinstance(outcome, RunRecord)
+        return outcome
 
     def _create(self, write: Create) -> RunRecord | HoldfastError:
         record = write.record
@@ -204,8 +272,9 @@ class SqliteStore(SqliteFile):
             return refused
         if not is_chain(write.entries):
             return refusal(self._current(write.uid), write) or self._conflict(self._db, write)
+        number = self._number(write.uid) or 0
         for entry in write.entries:
-            if not self._db.execute(Q["append"], _values(write, entry)).rowcount:
+            if not self._db.execute(Q["append"], _values(number, write, entry)).rowcount:
                 return refusal(self._current(write.uid), write) or self._conflict(self._db, write)
         if record is not None:
             self._change(record, write)
@@ -226,7 +295,16 @@ class SqliteStore(SqliteFile):
 
     def _number(self, uid: str) -> int | None:
         row = self._db.execute(Q["run_number"], (uid,)).fetchone()
-        return row[0] if row else None
+        if row is None:
+            return None
+        if len(self._numbers) >= MAX_KNOWN:
+            self._numbers.clear()
+        self._numbers[uid] = number = int(row[0])
+        return number
+
+    def _guess(self, uid: str) -> int:
+        """The number of the run, if it has not been deleted since it was looked up; 0 if there is no such run."""
+        return self._numbers.get(uid) or self._number(uid) or 0
 
     # --- claims, inboxes, workers
 
@@ -320,7 +398,24 @@ class SqliteStore(SqliteFile):
             raise RunExists(record.id) from None
 
 
-def _values(write: Append, entry: Entry) -> tuple[Any, ...]:
-    """What the append statement takes: the entry, what it continues, and who may write it."""
-    own = (entry.seq, entry.kind, entry.at, entry.state, entry.hash, entry.payload)
-    return (*own, entry.seq - 1, entry.prev, write.uid, write.epoch, write.worker)
+def _is_plain(write: Write) -> bool:
+    """Whether the write does nothing but add entries."""
+    return type(write) is Append and not (write.change or write.took or write.redact) and len(write.entries) > 0
+
+
+def _values(number: int, write: Append, entry: Entry) -> tuple[Any, ...]:
+    """What the append statement takes: in which run, who may write it, what it continues, and the entry."""
+    return (
+        number,
+        write.uid,
+        write.epoch,
+        write.worker,
+        entry.seq - 1,
+        entry.prev,
+        entry.seq,
+        entry.kind,
+        entry.at,
+        entry.state,
+        entry.hash,
+        entry.payload,
+    )

@@ -13,7 +13,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from holdfast.errors import (
     StoreBusy,
@@ -27,6 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.stores.base import READER, WRITER
 from holdfast.stores.locks import LockFile, WorkerLocks
+from holdfast.stores.sqlite_lent import LentConnection
 from holdfast.stores.sqlite_rows import tagged
 
 APPLICATION_ID = 0x484F4C44  # "HOLD": how a SQLite file says whose it is
@@ -60,6 +61,9 @@ def migrations() -> list[tuple[int, str]]:
     return found
 
 
+C = TypeVar("C", bound=sqlite3.Connection)
+
+
 class SqliteFile:
     """A SQLite file that belongs to Holdfast, open for writing (one thread at a time) and for reading."""
 
@@ -86,10 +90,12 @@ class SqliteFile:
         self._writer_lock = LockFile(os.open(writer, os.O_CREAT | os.O_RDWR, 0o600))
         try:
             self._writer_lock.take()
-            self._db = self._connect()
+            self._db = self._connect(LentConnection)
+            self._cursor: sqlite3.Cursor = self._db.cursor()
             try:
                 self._migrate()
-                self._reader = self._connect()
+                self._reader = self._connect(sqlite3.Connection)
+                self._watch = self._reader.cursor()
             except BaseException:
                 self._db.close()
                 raise
@@ -111,8 +117,8 @@ class SqliteFile:
             with closing(sqlite3.connect(self.path, timeout=BUSY_SECONDS)) as db:
                 self._check_owner(db)
 
-    def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    def _connect(self, kind: type[C]) -> C:
+        db = kind(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
             self._check_owner(db)
             db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
@@ -156,6 +162,7 @@ class SqliteFile:
 
     def drop(self) -> None:
         with self._lock, self._read_lock:
+            self._check_free()
             if self._unusable not in (CLOSED, FORKED):
                 self._unusable = CLOSED
                 _stores.discard(self)
@@ -170,6 +177,7 @@ class SqliteFile:
     def _writing(self) -> Iterator[None]:
         with self._lock:
             self._check_usable()
+            self._check_free()
             with self._translated():
                 if not self._writer_lock.take_within(BUSY_SECONDS):
                     raise StoreBusy(self.place)
@@ -187,12 +195,13 @@ class SqliteFile:
 
     def _commit(self, statement: str = "COMMIT", values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """The moment at which a transaction becomes lasting: its end, or the one statement that it consists of."""
-        return self._db.execute(statement, values)
+        return self._cursor.execute(statement, values)
 
     def _write_alone(self, statement: str, values: Sequence[Any]) -> int:
         """Carry out one statement as a transaction of its own; how many rows it changed. The same as in `_writing`."""
         with self._lock:
             self._check_usable()
+            self._check_free()
             if not self._writer_lock.take_within(BUSY_SECONDS):
                 raise StoreBusy(self.place)
             try:
@@ -204,11 +213,32 @@ class SqliteFile:
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection to read with: inside a transaction of this thread, the one that it writes with."""
+        """The connection to read with. It sees what is committed."""
         with self._read_lock:
             self._check_usable()
             with self._translated():
                 yield self._reader
+
+    @contextmanager
+    def _lending(self) -> Iterator[None]:
+        """Around a transaction in which the connection is lent."""
+        with self._lock:
+            self._check_usable()
+            try:
+                yield
+            finally:
+                if not self._db.lent:
+                    self._db.isolation_level = None  # the transaction is over; see `LentConnection.lend`
+
+    def version(self) -> int:
+        """See `Store.version`. The connection that reads notices the commits of all others, also of our own."""
+        with self._read_lock:
+            self._check_usable()
+            try:
+                [version] = self._watch.execute("PRAGMA data_version").fetchone()
+            except sqlite3.Error as error:
+                self._raise(error)
+            return int(version)
 
     def _empty_log(self) -> None:
         """What was erased must not stand in the write-ahead log either. If a reader is in the way, it stays a while."""
@@ -220,6 +250,11 @@ class SqliteFile:
     def _check_usable(self) -> None:
         if self._unusable is not None:
             raise StoreUnusable(self.place, f"{self._unusable}; open the store again")
+
+    def _check_free(self) -> None:
+        """The lock is held, so it is this very thread whose transaction is under way."""
+        if self._db.lent:
+            raise UsageError(f"store {self.place}: a transaction with it is under way; use the connection of that one")
 
     def _leave_to_parent(self) -> None:
         """In a forked child: close what was inherited, which nobody was using at the moment of the fork.

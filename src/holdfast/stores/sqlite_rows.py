@@ -30,6 +30,8 @@ def row_of(record: RunRecord) -> tuple[Any, ...]:
         msgspec.json.encode(record.lineage).decode(),
         record.key_id,
         record.key_blob,
+        record.queue,
+        record.parent,
         str(record.status),
         record.epoch,
         record.worker,
@@ -38,6 +40,9 @@ def row_of(record: RunRecord) -> tuple[Any, ...]:
         record.wake_at,
         record.reason,
         int(record.hidden),
+        record.chapter,
+        record.crashes,
+        record.crashed_at,
     )
     return (*columns, _checksum(columns))
 
@@ -47,13 +52,13 @@ def _checksum(columns: tuple[Any, ...]) -> bytes:
 
 
 def record_of(row: tuple[Any, ...]) -> RunRecord:
-    columns, checksum, (seq, hash, at, kind, state) = row[:18], row[18], row[19:]
+    columns, checksum, (seq, hash, at, kind, state) = row[:23], row[23], row[24:]
     if _checksum(columns) != checksum:
         raise RunDamaged(str(row[1]), "its record was changed or damaged; restore the run from a backup")
     if not is_entry(seq, kind, at, state, hash):
         raise RunDamaged(str(row[1]), "its newest entry is missing or damaged; restore the run from a backup")
-    if columns[10] not in KNOWN_STATUSES:
-        raise RunDamaged(str(row[1]), f"its status {columns[10]!r} is unknown here; a newer Holdfast wrote it")
+    if columns[12] not in KNOWN_STATUSES:
+        raise RunDamaged(str(row[1]), f"its status {columns[12]!r} is unknown here; a newer Holdfast wrote it")
     return RunRecord(
         uid=columns[0],
         id=columns[1],
@@ -65,14 +70,19 @@ def record_of(row: tuple[Any, ...]) -> RunRecord:
         lineage=_decode_lineage(columns[7]),
         key_id=columns[8],
         key_blob=columns[9],
-        status=Status(columns[10]),
-        epoch=columns[11],
-        worker=columns[12],
-        rewinds=_decode_rewinds(columns[13]),
-        rollback=columns[14],
-        wake_at=columns[15],
-        reason=columns[16],
-        hidden=bool(columns[17]),
+        queue=columns[10],
+        parent=columns[11],
+        status=Status(columns[12]),
+        epoch=columns[13],
+        worker=columns[14],
+        rewinds=_decode_rewinds(columns[15]),
+        rollback=columns[16],
+        wake_at=columns[17],
+        reason=columns[18],
+        hidden=bool(columns[19]),
+        chapter=columns[20],
+        crashes=columns[21],
+        crashed_at=columns[22],
         seq=seq,
         hash=hash,
         updated_at=at,
@@ -132,6 +142,8 @@ def conditions(filter: Filter) -> tuple[list[str], list[Any]]:
         add(f"r.status IN ({', '.join('?' * len(filter.statuses))})", *map(str, filter.statuses))
     if filter.workflow is not None:
         add("r.workflow = ?", filter.workflow)
+    if filter.parent is not None:
+        add("r.parent = ?", filter.parent)
     for name, value in filter.tags:
         add("tagged(r.tags, ?, ?)", name, value)
     if filter.prefix is not None:

@@ -93,7 +93,7 @@ HARD_IDS = {
 
 
 USES = (
-    *("get", "journal", "find", "read", "inbox", "taken", "orphans"),
+    *("get", "journal", "find", "read", "inbox", "taken", "orphans", "due", "next_wake", "version"),
     *("create", "append", "claim", "post", "enlist", "beat", "delete", "rewrap", "adopt"),
 )
 
@@ -256,6 +256,18 @@ class StoreContract:
         made = make(store, author.create("new", workflow="w", tags={"a": "b"}, key_id="k", key_blob=b"\x00\xff"))
         assert store.get("new") == made
         assert store.journal(made.uid) == made
+
+    def test_a_created_run_keeps_its_queue_and_its_parent(
+        self, store: Store, other: Store, author: Author, run: RunRecord
+    ) -> None:
+        made = make(store, author.create("child", queue="q", parent=run.uid))
+        assert (made.queue, made.parent, made.chapter, made.crashes) == ("q", run.uid, 0, 0)
+        assert other.get("child") == made
+        held = store.claim(made.uid, "east")
+        put(store, author.append(held, Kind.DONE, change=Change(status=Status.READY, release=True)))
+        record = other.get("child")
+        assert record is not None
+        assert (record.queue, record.parent) == ("q", run.uid)
 
     def test_create_keeps_all_its_entries(self, store: Store, author: Author) -> None:
         write = author.create("new", Kind.CREATED, Kind.SAVED, Kind.DONE)
@@ -483,6 +495,30 @@ class StoreContract:
         assert len(store.read(good.uid, 0, ALL)) == 2
         assert len(store.read(held.uid, 0, ALL)) == 1
 
+    def test_many_runs_go_on_in_one_batch_whatever_becomes_of_one(self, store: Store, author: Author) -> None:
+        made = [make(store, author.create(f"r{n}")) for n in range(12)]
+        held = [store.claim(record.uid, "east") for record in made]
+        writes = [author.append(record, Kind.DONE, Kind.SAVED) for record in held]
+        assert store.apply(writes) == [None] * 12
+        held = [after(record, write) for record, write in zip(held, writes, strict=True)]
+        writes = [author.append(record, Kind.DONE) for record in held]
+        writes[5] = replace(writes[5], epoch=writes[5].epoch - 1)
+        outcomes = store.apply([writes[0], author.create("new"), *writes[1:]])
+        assert isinstance(outcomes.pop(1), RunRecord)
+        assert [type(outcome) for outcome in outcomes] == [LeaseLost if n == 5 else type(None) for n in range(12)]
+        assert [len(store.read(record.uid, 0, ALL)) for record in made] == [3 if n == 5 else 4 for n in range(12)]
+
+    def test_a_run_that_took_the_place_of_a_deleted_one_is_not_written_to(self, store: Store, author: Author) -> None:
+        old = store.claim(make(store, author.create("old")).uid, "east")
+        put(store, author.append(old, Kind.DONE))
+        store.retire("east")
+        store.delete(old.uid)
+        store.enlist("east", LEASE)
+        new = store.claim(make(store, author.create("new")).uid, "east")
+        refused(store, author.append(replace(new, uid=old.uid, id="old"), Kind.DONE))
+        assert len(store.read(new.uid, 0, ALL)) == 1
+        put(store, author.append(new, Kind.DONE))
+
     def test_a_conflict_does_not_take_the_rest_of_its_batch_along(
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
@@ -493,6 +529,17 @@ class StoreContract:
         assert type(outcomes[1]) is LeaseLost
         assert outcomes[2] == store.get("new")
         assert len(store.read(good.uid, 0, ALL)) == 2
+
+    def test_a_uid_that_is_taken_does_not_take_the_rest_of_its_batch_along(
+        self, store: Store, author: Author, held: RunRecord
+    ) -> None:
+        double = author.create("double", uid=held.uid)
+        refused, made, wrote = store.apply([double, author.create("new"), author.append(held, Kind.DONE)])
+        assert type(refused) is RunExists
+        assert isinstance(made, RunRecord)
+        assert wrote is None
+        assert store.get("double") is None
+        assert [entry.kind for entry in store.read(held.uid, 0, ALL)] == [Kind.CREATED, Kind.DONE]
 
     def test_all_later_writes_of_a_fenced_off_run_fail_too(self, store: Store, author: Author, held: RunRecord) -> None:
         stale = replace(held, epoch=held.epoch - 1)
@@ -700,7 +747,47 @@ class StoreContract:
             assert (len(won), len(lost)) == (1, 3)
             assert store.journal(made.uid) == won[0]
 
+    # --- holders that died
+
+    def test_a_first_claim_counts_no_crash(self, held: RunRecord) -> None:
+        assert (held.crashes, held.crashed_at) == (0, -1)
+
+    def test_holders_that_die_without_writing_are_counted(self, store: Store, other: Store, held: RunRecord) -> None:
+        for n, worker in enumerate(["west", "east", "west"], 1):
+            assert held.worker is not None
+            store.retire(held.worker)
+            store.enlist(worker, LEASE)
+            held = store.claim(held.uid, worker)
+            assert (held.crashes, held.crashed_at) == (n, 0)
+            assert other.journal(held.uid) == held
+
+    def test_a_holder_that_wrote_before_it_died_begins_the_count_anew(
+        self, store: Store, author: Author, held: RunRecord
+    ) -> None:
+        store.retire("east")
+        held = store.claim(held.uid, "west")
+        put(store, author.append(held, Kind.DONE))
+        store.retire("west")
+        store.enlist("east", LEASE)
+        held = store.claim(held.uid, "east")
+        assert (held.crashes, held.crashed_at) == (1, 1)
+
+    def test_a_release_ends_the_count(self, store: Store, author: Author, held: RunRecord) -> None:
+        store.retire("east")
+        held = store.claim(held.uid, "west")
+        put(store, author.append(held, change=Change(status=Status.READY, release=True)))
+        assert store.claim(held.uid, "west").crashes == 0
+
     # --- how a write changes the record
+
+    def test_a_change_begins_a_chapter(self, store: Store, other: Store, author: Author, held: RunRecord) -> None:
+        write = author.append(held, Kind.CONTINUED, change=Change(chapter=1))
+        put(store, write)
+        assert store.journal(held.uid) == other.get("run") == replace(after(held, write), chapter=1)
+        put(store, author.append(after(held, write), Kind.DONE, change=Change(status=Status.RUNNING)))
+        record = store.journal(held.uid)
+        assert record is not None
+        assert record.chapter == 1
 
     def test_a_write_without_a_change_leaves_the_status(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, Kind.DONE))
@@ -877,6 +964,169 @@ class StoreContract:
         store.delete(run.uid)
         assert not store.post(run.uid, item("k"))
         assert store.inbox(run.uid) == []
+
+    # --- runs that are due
+
+    def rest(self, store: Store, author: Author, id: str, status: Status, **facts: Any) -> RunRecord:
+        """A run in the queue ``q`` of the workflow ``w`` that was released with this status."""
+        wake_at = facts.pop("wake_at", None)
+        made = make(store, author.create(id, **{"queue": "q", "workflow": "w", **facts}))
+        put(
+            store,
+            author.append(
+                store.claim(made.uid, "east"), change=Change(status=status, release=True, wake_at=wake_at, reason="-")
+            ),
+        )
+        record = store.journal(made.uid)
+        assert record is not None
+        return record
+
+    def test_a_new_run_of_a_queue_is_due(self, store: Store, other: Store, author: Author) -> None:
+        made = make(store, author.create("new", queue="q", workflow="w"))
+        assert store.due(["q"], ["w"]) == [made]
+        assert other.due({"p", "q"}, {"v", "w"}) == [made]
+
+    def test_a_run_of_no_queue_is_never_due(self, store: Store, author: Author) -> None:
+        make(store, author.create("by hand", workflow="w"))
+        make(store, author.create("tagged", workflow="w", tags={"queue": "q", "status": "ready", "worker": "w"}))
+        assert store.due(["q", ""], ["w"]) == []
+
+    def test_only_runs_of_the_given_queues_and_workflows_are_due(self, store: Store, author: Author) -> None:
+        for queue in ("p", "q", "r"):
+            for workflow in ("v", "w", None):
+                make(store, author.create(f"{queue}{workflow}", queue=queue, workflow=workflow))
+        assert ids(store.due(["p", "q"], ["w", "x"])) == ["pw", "qw"]
+        assert ids(store.due(["r"], ["v", "w"])) == ["rv", "rw"]
+        assert store.due(["s"], ["w"]) == []
+        assert store.due([], ["w"]) == []
+        assert store.due(["p"], []) == []
+
+    def test_many_workflows_may_be_asked_for(self, store: Store, author: Author) -> None:
+        names = [f"workflow {n}" for n in range(500)]
+        made = [make(store, author.create(name, queue="q", workflow=name)) for name in (names[0], names[499])]
+        assert store.due(["q"], names) == made
+
+    @pytest.mark.parametrize("text", ["it's", "a\0b", "%", "é", "\n", '"'])
+    def test_queues_and_workflows_may_be_any_text(self, store: Store, author: Author, text: str) -> None:
+        made = make(store, author.create("run", queue=text, workflow=text))
+        assert store.due([text], [text]) == [made]
+        assert store.due([text + "x"], [text]) == store.due([text], [text + "x"]) == []
+
+    @pytest.mark.parametrize("status", list(Status))
+    def test_only_ready_runs_are_due_at_once(self, store: Store, author: Author, status: Status) -> None:
+        record = self.rest(store, author, "run", status)
+        assert store.due(["q"], ["w"]) == ([record] if status is Status.READY else [])
+
+    def test_a_waiting_run_is_due_when_its_time_has_come(
+        self, store: Store, other: Store, author: Author, clock: ManualClock
+    ) -> None:
+        record = self.rest(store, author, "run", Status.WAITING, wake_at=clock.now() + 2_000_000)
+        clock.advance(1.999)
+        assert store.due(["q"], ["w"]) == []
+        clock.advance(0.001)
+        assert store.due(["q"], ["w"]) == other.due(["q"], ["w"]) == [record]
+
+    def test_a_waiting_run_is_due_when_something_arrives(self, store: Store, other: Store, author: Author) -> None:
+        record = self.rest(store, author, "run", Status.WAITING, wake_at=1 << 52)
+        other.post(record.uid, item("k"))
+        assert ids(store.due(["q"], ["w"])) == ["run"]
+
+    def test_a_held_run_is_not_due(self, store: Store, author: Author, clock: ManualClock) -> None:
+        made = make(store, author.create("run", queue="q", workflow="w"))
+        held = store.claim(made.uid, "east")
+        put(store, author.append(held, change=Change(status=Status.WAITING, wake_at=1)))
+        assert store.due(["q"], ["w"]) == []
+        clock.advance(LEASE * 2)
+        assert store.due(["q"], ["w"]) == []
+        assert ids(store.orphans()) == ["run"]
+
+    def test_a_hidden_run_is_not_due(self, store: Store, author: Author) -> None:
+        ready = make(store, author.create("ready", queue="q", workflow="w"))
+        waiting = self.rest(store, author, "waiting", Status.WAITING, wake_at=1)
+        for record in (ready, waiting):
+            make(store, author.fork(record, store.read(record.uid, 0, 0)[0], f"fork of {record.id}"))
+            store.delete(record.uid)
+        assert store.due(["q"], ["w"]) == []
+        assert store.next_wake() is None
+
+    def test_runs_are_due_in_the_order_in_which_they_became_so(
+        self, store: Store, author: Author, clock: ManualClock
+    ) -> None:
+        start = clock.now()
+        wakes = {"c": 3, "e": 5, "a": 1, "later": 60}
+        for id, seconds in wakes.items():
+            self.rest(store, author, id, Status.WAITING, wake_at=start + seconds * 1_000_000)
+        clock.advance(2)
+        make(store, author.create("b", queue="q", workflow="w"))
+        clock.advance(2)
+        make(store, author.create("d", queue="p", workflow="w"))
+        clock.advance(2)
+        assert ids(store.due(["p", "q"], ["w"])) == ["a", "b", "c", "d", "e"]
+        assert ids(store.due(["p", "q"], ["w"], limit=3)) == ["a", "b", "c"]
+
+    def test_the_next_wake_is_the_earliest_of_all_queues(
+        self, store: Store, other: Store, author: Author, clock: ManualClock
+    ) -> None:
+        assert store.next_wake() is None
+        now = clock.now()
+        self.rest(store, author, "never", Status.WAITING)
+        self.rest(store, author, "ready", Status.READY, wake_at=5)
+        self.rest(store, author, "by hand", Status.WAITING, wake_at=6, queue=None)
+        assert store.next_wake() is None
+        self.rest(store, author, "late", Status.WAITING, wake_at=now + 9_000_000)
+        self.rest(store, author, "soon", Status.WAITING, wake_at=now + 4_000_000, queue="p", workflow=None)
+        assert store.next_wake() == other.next_wake() == now + 4_000_000
+        clock.advance(5)
+        assert store.next_wake() == now + 4_000_000
+
+    def test_a_run_that_is_held_or_was_woken_has_no_next_wake(self, store: Store, author: Author) -> None:
+        first = self.rest(store, author, "first", Status.WAITING, wake_at=1 << 50)
+        second = self.rest(store, author, "second", Status.WAITING, wake_at=1 << 51)
+        store.claim(first.uid, "east")
+        assert store.next_wake() == 1 << 51
+        store.post(second.uid, item("k"))
+        assert store.next_wake() is None
+
+    # --- the version
+
+    @pytest.mark.parametrize("use", ["create", "append", "change", "release", "claim", "post", "adopt", "retire"])
+    @pytest.mark.parametrize("by", ["the same handle", "another handle"])
+    def test_whatever_is_committed_changes_the_version(
+        self, store: Store, other: Store, author: Author, held: RunRecord, use: str, by: str
+    ) -> None:
+        free = make(store, author.create("free"))
+        handle = store if by == "the same handle" else other
+        record, entries = self.whole(author)
+        changes: dict[str, Callable[[], object]] = {
+            "create": lambda: make(handle, author.create("new")),
+            "append": lambda: put(handle, author.append(held, Kind.DONE)),
+            "change": lambda: put(handle, author.append(held, change=Change(status=Status.WAITING))),
+            "release": lambda: put(handle, author.append(held, change=Change(status=Status.READY, release=True))),
+            "claim": lambda: handle.claim(free.uid, "west"),
+            "post": lambda: handle.post(free.uid, item("k")),
+            "adopt": lambda: handle.adopt(record, entries, [], []),
+            "retire": lambda: handle.retire("west"),
+        }
+        before = store.version()
+        changes[use]()
+        assert store.version() != before
+
+    def test_the_version_changes_each_time(self, store: Store, other: Store, author: Author, run: RunRecord) -> None:
+        seen = [store.version()]
+        for n in range(50):
+            (store, other)[n % 2].post(run.uid, item(f"k{n}"))
+            seen.append(store.version())
+        assert all(before != after for before, after in pairwise(seen))
+
+    def test_reading_leaves_the_version(self, store: Store, other: Store, run: RunRecord) -> None:
+        before = store.version()
+        for handle in (store, other):
+            handle.get("run")
+            handle.find(Filter())
+            handle.due(["q"], ["w"])
+            handle.next_wake()
+            handle.orphans()
+        assert store.version() == before
 
     # --- workers and orphans
 
@@ -1238,6 +1488,14 @@ class StoreContract:
     def test_find_by_workflow(self, store: Store, many: list[RunRecord]) -> None:
         assert ids(store.find(Filter(workflow="v"))) == ["run/7", "run/4", "run/1"]
 
+    def test_find_by_parent(self, store: Store, author: Author, many: list[RunRecord]) -> None:
+        for n in range(4):
+            make(store, author.create(f"child/{n}", parent=many[n % 2].uid, workflow=("w", "v")[n // 2]))
+        assert ids(store.find(Filter(parent=many[1].uid))) == ["child/3", "child/1"]
+        assert ids(store.find(Filter(parent=many[1].uid, workflow="w"))) == ["child/1"]
+        assert ids(store.find(Filter(parent=many[1].uid), limit=1)) == ["child/3"]
+        assert store.find(Filter(parent="nobody")) == []
+
     def test_find_by_tag(self, store: Store, many: list[RunRecord]) -> None:
         found = store.find(Filter(tags=(("parity", "odd"),)))
         assert ids(found) == ["run/7", "run/5", "run/3", "run/1"]
@@ -1377,6 +1635,12 @@ class StoreContract:
             reason="why",
             epoch=7,
             rewinds=(Rewind(2, 0),),
+            queue="q",
+            parent="p",
+            wake_at=9,
+            chapter=1,
+            crashes=2,
+            crashed_at=0,
         )
         items = [item("second", at=1), item("first", at=2, wakes=False)]
         store.adopt(record, entries, items, ["taken"])
@@ -1538,6 +1802,9 @@ class StoreContract:
             "inbox": lambda: store.inbox(held.uid),
             "taken": lambda: store.taken(held.uid),
             "orphans": lambda: store.orphans(),
+            "due": lambda: store.due(["q"], ["w"]),
+            "next_wake": lambda: store.next_wake(),
+            "version": lambda: store.version(),
             "create": lambda: store.apply([author.create("new")]),
             "append": lambda: store.apply([author.append(held, Kind.DONE)]),
             "claim": lambda: store.claim(held.uid, "west"),

@@ -1,8 +1,10 @@
 -- name: append
-INSERT INTO entry (run, seq, kind, at, state, hash, payload)
-SELECT r.n, ?, ?, ?, ?, ?, ?
-FROM run r JOIN entry p ON p.run = r.n AND p.seq = ? AND p.hash = ?
-WHERE r.uid = ? AND r.epoch = ? AND r.worker = ?
+INSERT OR IGNORE INTO entry (run, seq, kind, at, state, hash, payload) VALUES (
+    -- What may not be written has no run here, or a number that is taken, and is ignored. In the form INSERT ... SELECT
+    -- the row would first go into a temporary table, since the table that is written is read too.
+    (SELECT r.n FROM run r WHERE r.n = ? AND +r.uid = ? AND r.epoch = ? AND +r.worker = ?
+     AND (SELECT hash FROM entry WHERE run = r.n AND seq = ?) = ?),
+    ?, ?, ?, ?, ?, ?)
 
 -- name: insert_entry
 INSERT INTO entry (run, seq, kind, at, state, hash, payload) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -12,21 +14,36 @@ SELECT e.seq, e.kind, e.at, e.state, x'', e.hash, x'' FROM entry e JOIN run r ON
 
 -- name: record
 SELECT r.uid, r.id, r.created_at, r.root, r.base, r.workflow, r.tags, r.lineage, r.key_id, r.key_blob,
-       r.status, r.epoch, r.worker, r.rewinds, r.rollback, r.wake_at, r.reason, r.hidden, r.checksum,
+       r.queue, r.parent, r.status, r.epoch, r.worker, r.rewinds, r.rollback, r.wake_at, r.reason, r.hidden,
+       r.chapter, r.crashes, r.crashed_at, r.checksum,
        e.seq, e.hash, e.at, e.kind, e.state
 FROM run r
 LEFT JOIN entry e ON e.n = (SELECT n FROM entry WHERE run = r.n ORDER BY seq DESC LIMIT 1)
 
 -- name: insert_run
 INSERT INTO run (uid, id, created_at, root, base, workflow, tags, lineage, key_id, key_blob,
-                 status, epoch, worker, rewinds, rollback, wake_at, reason, hidden, checksum)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                 queue, parent, status, epoch, worker, rewinds, rollback, wake_at, reason, hidden,
+                 chapter, crashes, crashed_at, checksum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: update_run
 UPDATE run SET uid = ?, id = ?, created_at = ?, root = ?, base = ?, workflow = ?, tags = ?, lineage = ?,
-               key_id = ?, key_blob = ?, status = ?, epoch = ?, worker = ?, rewinds = ?, rollback = ?,
-               wake_at = ?, reason = ?, hidden = ?, checksum = ?
+               key_id = ?, key_blob = ?, queue = ?, parent = ?, status = ?, epoch = ?, worker = ?, rewinds = ?,
+               rollback = ?, wake_at = ?, reason = ?, hidden = ?, chapter = ?, crashes = ?, crashed_at = ?, checksum = ?
 WHERE uid = ?
+
+-- name: ready
+WHERE r.queue = ? AND r.status = 'ready' AND r.worker IS NULL AND r.hidden = 0
+AND +r.workflow IN (%s) ORDER BY r.created_at, r.uid LIMIT ?
+
+-- name: waiting
+WHERE r.queue = ? AND r.wake_at <= ? AND r.status = 'waiting' AND r.worker IS NULL AND r.hidden = 0
+AND +r.workflow IN (%s) ORDER BY r.wake_at, r.uid LIMIT ?
+
+-- name: next_wake
+SELECT wake_at FROM run INDEXED BY run_wakes
+WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND hidden = 0 AND wake_at IS NOT NULL
+ORDER BY wake_at LIMIT 1
 
 -- name: run_number
 SELECT n FROM run WHERE uid = ?

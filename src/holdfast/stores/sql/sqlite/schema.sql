@@ -27,6 +27,8 @@ CREATE TABLE run (
     lineage    TEXT NOT NULL,
     key_id     TEXT,
     key_blob   BLOB,
+    queue      TEXT,
+    parent     TEXT,
     status     TEXT NOT NULL,
     epoch      INTEGER NOT NULL,
     worker     TEXT,
@@ -35,6 +37,9 @@ CREATE TABLE run (
     wake_at    INTEGER,
     reason     TEXT,
     hidden     INTEGER NOT NULL,
+    chapter    INTEGER NOT NULL,
+    crashes    INTEGER NOT NULL,
+    crashed_at INTEGER NOT NULL,
     checksum   BLOB NOT NULL
 );
 
@@ -42,6 +47,15 @@ CREATE UNIQUE INDEX run_by_id ON run (id) WHERE hidden = 0;
 CREATE INDEX run_by_status ON run (status, uid);
 CREATE INDEX run_by_workflow ON run (workflow, uid) WHERE workflow IS NOT NULL;
 CREATE INDEX run_by_worker ON run (worker) WHERE worker IS NOT NULL;
+CREATE INDEX run_by_parent ON run (parent, uid) WHERE parent IS NOT NULL;
+
+-- What workers look for, in the order in which they take it. A run that is held or over stands in none of these.
+CREATE INDEX run_ready ON run (queue, created_at, uid)
+    WHERE queue IS NOT NULL AND status = 'ready' AND worker IS NULL AND hidden = 0;
+CREATE INDEX run_waiting ON run (queue, wake_at, uid)
+    WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND hidden = 0 AND wake_at IS NOT NULL;
+CREATE INDEX run_wakes ON run (wake_at)
+    WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND hidden = 0 AND wake_at IS NOT NULL;
 
 CREATE TABLE entry (
     n       INTEGER PRIMARY KEY,

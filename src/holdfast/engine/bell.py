@@ -1,0 +1,74 @@
+"""Noticing that something happened in the store: rung within the process, and looked for across processes.
+
+Whoever posts, enqueues or lets go of a run rings the bell of its own engine. What other processes commit is noticed by
+the store's version, which costs next to nothing to ask for: one look every few milliseconds for the whole process,
+however many runs wait, and none while nobody listens.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from holdfast.stores.base import Store
+
+if TYPE_CHECKING:
+    import asyncio
+
+LOOK_EVERY = 0.05  # seconds
+
+
+class Bell:
+    """Rings when something was committed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._rung = threading.Condition()
+        self._count = 0
+        self._loops: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+
+    def heard(self) -> int:
+        """What to give to `listen`, asked for before looking at the store."""
+        return self._store.version() + self._count
+
+    def ring(self) -> None:
+        """Wake everybody of this process who listens."""
+        with self._rung:
+            self._count += 1
+            self._rung.notify_all()
+            waiting = list(self._loops.items())
+        for event, loop in waiting:
+            with suppress(RuntimeError):  # its loop is closed, so nobody waits there any longer
+                loop.call_soon_threadsafe(event.set)
+
+    def listen(self, heard: int, seconds: float | None) -> None:
+        """Return when something was committed since, or after that many seconds."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while self.heard() == heard:
+            left = LOOK_EVERY if until is None else min(LOOK_EVERY, until - time.monotonic())
+            if left <= 0:
+                return
+            with self._rung:
+                self._rung.wait(left)
+
+    async def listen_async(self, heard: int, seconds: float | None) -> None:
+        """The same for a caller on an event loop."""
+        import asyncio
+
+        event, loop = asyncio.Event(), asyncio.get_running_loop()
+        until = None if seconds is None else time.monotonic() + seconds
+        with self._rung:
+            self._loops[event] = loop
+        try:
+            while self.heard() == heard:
+                left = LOOK_EVERY if until is None else min(LOOK_EVERY, until - time.monotonic())
+                if left <= 0:
+                    return
+                event.clear()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), left)
+        finally:
+            with self._rung:
+                del self._loops[event]

@@ -1,0 +1,162 @@
+"""Small durable calls of a workflow that do not wait: time, chance, notes, output, messages to other runs.
+
+They are plain calls in sync and in async workflows. What they gave is journaled, so that a replay gets the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+from uuid import UUID
+
+from holdfast.engine.checks import check_texts
+from holdfast.engine.define import current_scope
+from holdfast.engine.drive import Op, Read, drive
+from holdfast.engine.execution import Continued, Scope
+from holdfast.engine.waits import here
+from holdfast.errors import RunNotFound, UsageError
+from holdfast.journal import Data
+from holdfast.model import Kind
+from holdfast.stores.base import check_id
+from holdfast.views import moment
+
+
+def _recorded(name: str, make: Callable[[Scope], Any]) -> Any:
+    """What ``make`` gave when this call was first made in the run."""
+    scope = here(f"{name}()")
+    return drive(_record(scope, name, make), scope.execution.committer)
+
+
+def _record(scope: Scope, name: str, make: Callable[[Scope], Any]) -> Op[Any]:
+    execution = scope.execution
+    key, n = scope.allot(name)
+    found = yield from execution.recall_now(scope, key, n, name)
+    if found is not None:
+        return execution.value(found, key)
+    execution.consumed.add(key)
+    value = make(scope)
+    stored = execution.codec.encode(value, name)
+    yield from execution.write([(Kind.DONE, {"key": key, "n": n, "result": stored})])
+    return value
+
+
+def now() -> datetime:
+    """The time, in UTC; a replay gets the same. Outside of a run: the time."""
+    if current_scope.get() is None:
+        return datetime.now(UTC)
+    return _recorded("now", lambda scope: moment(scope.execution.clock.now()))  # type: ignore[no-any-return]
+
+
+def random() -> float:
+    """A random number from 0 to 1; a replay gets the same."""
+    if current_scope.get() is None:
+        import random
+
+        return random.random()
+    return _recorded("random", lambda scope: int.from_bytes(scope.execution.clock.random_bytes(7)) / (1 << 56))  # type: ignore[no-any-return]
+
+
+def uuid() -> UUID:
+    """A random UUID; a replay gets the same, a fork that makes its own gets another."""
+    if current_scope.get() is None:
+        from uuid import uuid4
+
+        return uuid4()
+    return _recorded("uuid", lambda scope: UUID(bytes=scope.execution.clock.random_bytes(16), version=4))  # type: ignore[no-any-return]
+
+
+def patched(name: str) -> bool:
+    """Whether this run is to take the new way: False for one that had passed this point before the change was made.
+
+    ``if patched("check-stock"): check(order)`` lets old runs keep the old way.
+    """
+    check_texts(name=name)
+    if current_scope.get() is None:
+        return True
+    scope = here("patched()")
+    execution = scope.execution
+    if name not in execution.patches:
+        key = f"patched:{name}"
+        if key in execution.lease.fold.steps:
+            execution.patches[name] = True
+        elif execution.is_replaying():
+            execution.patches[name] = False
+        else:
+            execution.patches[name] = True
+            drive(execution.write([(Kind.DONE, {"key": key})]), execution.committer)
+    return execution.patches[name]
+
+
+def emit(value: Any, *, stream: str = "output") -> None:
+    """Add a value to the run's durable output, which others follow with ``run.follow()``."""
+    check_texts(stream=stream)
+    _say(stream, value)
+
+
+def note(text: str) -> None:
+    """Say how far the run has come. Shown with the run, and followed with ``run.follow("notes")``."""
+    check_texts(text=text)
+    _say("notes", text)
+
+
+def _say(stream: str, value: Any) -> None:
+    if current_scope.get() is None:
+        return
+    scope = here("note()" if stream == "notes" else "emit()")
+    drive(_emit(scope, stream, value), scope.execution.committer)
+
+
+def _emit(scope: Scope, stream: str, value: Any) -> Op[None]:
+    execution = scope.execution
+    key, n = scope.allot("note" if stream == "notes" else "emit")
+    if (yield from execution.recall_now(scope, key, n, "emit")) is not None:
+        return
+    execution.consumed.add(key)
+    data: Data = {"key": key, "n": n, "stream": stream, "value": execution.codec.encode(value, "emit.value")}
+    yield from execution.write([(Kind.EMITTED, data)], "output")
+    execution.engine.bell.ring()
+
+
+def send(run: str, message: Any, *, topic: str | None = None) -> None:
+    """Send a message to another run, exactly once. From outside of a workflow, use ``run.send(...)``."""
+    check_texts(topic=topic)
+    scope = here("send()")
+    drive(_send(scope, check_id(run), message, topic), scope.execution.committer)
+
+
+def _send(scope: Scope, to: str, message: Any, topic: str | None) -> Op[None]:
+    execution = scope.execution
+    key, n = scope.allot("send")
+    if (yield from execution.recall_now(scope, key, n, "send")) is not None:
+        return
+    execution.consumed.add(key)
+    from holdfast.engine.messages import post_message
+
+    record = yield Read(lambda: execution.engine.store.get(to))
+    if record is None:
+        raise RunNotFound(to, "so no message can be sent to it")
+    own = execution.lease
+    unique = f"{own.record.uid}/{own.fold.generation}/{key}"
+    yield from post_message(execution.engine, record, message, topic, unique, by=f"run {own.record.id}")
+    yield from execution.write([(Kind.DONE, {"key": key, "n": n})])
+
+
+def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
+    """Begin the workflow anew with these arguments, under the same id. What was done so far is no longer replayed,
+
+    so that an endless loop stays cheap to resume. Its history stays; messages that wait are kept.
+    """
+    scope = here("continue_as_new()")
+    if scope.path:
+        raise UsageError("continue_as_new() is for the workflow itself, not for one of its branches")
+    bound = scope.execution.workflow.bind(args, kwargs)
+    scope.execution.unwind(Continued(*bound))
+
+
+def this_run() -> str:
+    """The id of the run that is being driven here."""
+    scope = current_scope.get()
+    if scope is None:
+        raise UsageError("this_run() works inside of a run")
+    return scope.execution.run.id

@@ -1,0 +1,566 @@
+"""One drive of a workflow in this process: from the claim until it ends, or has nothing to do but wait.
+
+The workflow's function is simply called. Its steps, questions and timers come here with a **key**, allotted when they
+are called: the path of branches, the name, and a counter (``map#1.2/charge#1``). If the journal has the key already,
+what it says is returned and nothing is run: so a function that is driven again from the top arrives where it was.
+Otherwise the step acts, and its result is journaled.
+
+A branch of a sync function that has to wait is taken apart by `Unwind`. An async one parks on a future; when every
+branch waits and nothing is active, the lease is given up and the tasks are cancelled (`holdfast.engine.tasks`). Either
+way, from then on every durable call raises `Unwind` again, so that ``finally`` blocks can do no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import traceback
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec import Struct
+
+from holdfast.engine.define import StepFunction, Workflow, current_scope
+from holdfast.engine.drive import Call, Op, Read, Settle, drive, drive_async
+from holdfast.engine.failures import describe, revive
+from holdfast.errors import HoldfastError, Redacted, StepTimeout, UsageError, ValueRefused
+from holdfast.journal import Data, Failed, Step
+from holdfast.model import Append, Kind
+
+if TYPE_CHECKING:
+    from holdfast.commit import Ticket
+    from holdfast.engine.lease import Lease
+    from holdfast.engine.run import Run
+
+log = logging.getLogger("holdfast")
+
+
+class Unwind(BaseException):
+    """Takes a workflow's function apart, because its run has to wait, to stop or to end. Not an error: let it pass."""
+
+
+class Suspended(Struct, frozen=True):
+    """Nothing to do but wait."""
+
+
+class Released(Struct, frozen=True):
+    """This process is to stop; any other may go on."""
+
+
+class Parked(Struct, frozen=True):
+    """A person has to act."""
+
+    reason: str
+
+
+class Cancelled(Struct, frozen=True):
+    """The run is given up."""
+
+    why: str | None = None
+    undo: bool = False
+    by: str | None = None
+
+
+class Continued(Struct, frozen=True):
+    """The workflow begins anew, with other arguments."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Aborted(Struct, frozen=True):
+    """The store cannot be written, or another worker has the run; it says nothing about the workflow."""
+
+    error: BaseException
+
+
+class Expired(Struct, frozen=True):
+    """The run took longer than it may."""
+
+    seconds: float
+
+
+class Returned(Struct, frozen=True):
+    """The function returned."""
+
+    value: Any
+
+
+class Raised(Struct, frozen=True):
+    """The function raised."""
+
+    error: Exception
+
+
+Outcome = Suspended | Released | Parked | Cancelled | Continued | Aborted | Expired | Returned | Raised
+
+
+class StepNow(Struct, frozen=True):
+    """What a step can know of itself while it runs: see `this_step`."""
+
+    run: str
+    key: str
+    attempt: int
+    idempotency_key: str
+
+
+class Scope:
+    """Where in a run a call is made: the run's execution, and the path of branches that leads there."""
+
+    __slots__ = ("branches", "calls", "counters", "execution", "path", "step", "stopped")
+
+    def __init__(self, execution: Execution, path: str, step: tuple[str, int] | None = None) -> None:
+        self.execution = execution
+        self.path = path
+        self.step = step  # key and attempt of the step that is running here
+        self.calls = 0
+        self.branches = 0
+        self.counters: dict[str, int] = {}
+        self.stopped = False
+
+    def allot(self, name: str) -> tuple[str, int]:
+        """The key of the next call of that name, and the number of the call in this scope."""
+        self.calls += 1
+        count = self.counters[name] = self.counters.get(name, 0) + 1
+        return f"{self.path}{name}#{count}", self.calls
+
+    def branch(self, name: str) -> Scope:
+        """A scope for a branch."""
+        return Scope(self.execution, f"{self.path}{name}/")
+
+    def task(self) -> Scope:
+        """A scope for a task, numbered by creation."""
+        self.branches += 1
+        return Scope(self.execution, f"{self.path}{self.branches}/")
+
+    def check(self, what: str) -> None:
+        """Raise `Unwind` if nothing new may be done here, and `UsageError` if this is inside of a step."""
+        if self.step is not None:
+            raise UsageError(
+                f"{what} is called inside of step {self.step[0]!r} of run {self.execution.run.id!r}; a step is one "
+                "act that is done or not: call it from the workflow instead (or a step's plain function, as "
+                "name.function)"
+            )
+        if self.stopped or self.execution.outcome is not None:
+            raise Unwind
+
+    def call(self, step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a step of the run."""
+        self.check(f"step {step.name}")
+        key, n = (step.key, None) if step.key is not None else self.allot(step.name)
+        execution = self.execution
+        operation = execution.step(self, key, n, step, args, kwargs)
+        if step.is_async:
+            return drive_async(operation, execution.committer)
+        return drive(operation, execution.committer)
+
+    def child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a workflow as a part of the run."""
+        from holdfast.engine.children import child
+
+        self.check(f"workflow {workflow.name}")
+        return self.execution.perform(child(self, workflow, args, kwargs))
+
+
+class Execution:
+    """A workflow that is being driven under a lease."""
+
+    def __init__(self, run: Run, lease: Lease, workflow: Workflow[..., Any]) -> None:
+        self.run = run
+        self.lease = lease
+        self.workflow = workflow
+        self.engine = run._engine
+        self.codec = run._codec
+        self.committer = run._committer
+        self.clock = run._store.clock
+        self.outcome: Outcome | None = None
+        self.active: dict[str, float] = {}  # the steps that run now, and since when
+        self.waits: dict[str, int | None] = {}  # what is waited for by key, and until when
+        self.failed: list[tuple[BaseException, str]] = []  # errors that were given to the workflow, with their keys
+        self.consumed: set[str] = set()
+        self.patches: dict[str, bool] = {}
+        self.began_at = lease.seq
+        self.replays = len(lease.fold.log) > 1
+        self._places: dict[tuple[str, int], str] | None = None
+        self.root = Scope(self, "")
+
+    @property
+    def deadline(self) -> int | None:
+        """When the run must have ended."""
+        return self.lease.fold.input.get("deadline")
+
+    def perform(self, operation: Op[Any]) -> Any:
+        """Carry out an operation of the workflow: now, or as something to await."""
+        if self.workflow.is_async:
+            return drive_async(operation, self.committer)
+        return drive(operation, self.committer)
+
+    # --- taking the function apart
+
+    def stop(self, outcome: Outcome) -> None:
+        """From now on nothing new is done; what is decided first counts. May be called by any thread."""
+        if self.outcome is None:
+            self.outcome = outcome
+
+    def release(self) -> None:
+        """Let any other process go on: what is active may end, and nothing new is done. May be called by any thread."""
+        self.stop(Released())
+
+    def mail(self) -> None:
+        """Something is in the inbox. A sync workflow looks when it waits, so there is nothing to do."""
+
+    def unwind(self, outcome: Outcome) -> NoReturn:
+        """Take the function apart for this reason."""
+        self.stop(outcome)
+        raise Unwind
+
+    def park(self, reason: str) -> NoReturn:
+        """Take the function apart, and let a person see to it."""
+        self.unwind(Parked(reason))
+
+    def suspend(self, scope: Scope, key: str, until: int | None) -> Any:
+        """Wait. A branch of a sync function is taken apart; the others go on."""
+        self.waits[key] = until
+        scope.stopped = True
+        raise Unwind
+
+    def dismantle(self) -> Any:
+        """Nothing is left of a sync function that was taken apart."""
+
+    def soonest(self) -> int | None:
+        """When the first of the waits is over, or the whole run is out of time."""
+        times = [until for until in (*self.waits.values(), self.deadline) if until is not None]
+        return min(times, default=None)
+
+    # --- what the journal has
+
+    def recall(
+        self, scope: Scope, key: str, n: int | None, name: str, digest: str | None, *, in_turn: bool = True
+    ) -> Op[Step | None]:
+        """What the journal has for a call: its result; None if it is to be made now. Raises what it failed with."""
+        fold = self.lease.fold
+        found: Step | Failed | None = fold.steps.get(key) or fold.failures.get(key)
+        if found is None:
+            if self.replays and n is not None:
+                self._check_place(scope.path, n, key)
+            if (deadline := self.deadline) is not None and self.clock.now() >= deadline:
+                self.unwind(Expired((deadline - fold.log[0][2]) / 1_000_000))
+            return None
+        self._check_same(key, name, found, digest)
+        self.consumed.add(key)
+        if in_turn:
+            yield from self.in_turn(found.seq)
+        if isinstance(found, Failed):
+            raise self._again(key, found)
+        if found.erased:
+            raise Redacted(self.run.id, f"the result of {key!r} was erased on request")
+        return found
+
+    def recall_now(self, scope: Scope, key: str, n: int, name: str) -> Op[Step | None]:
+        """The same for a call that does not wait, not even for its turn."""
+        return (yield from self.recall(scope, key, n, name, None, in_turn=False))
+
+    def in_turn(self, seq: int) -> Op[None]:
+        """Give what was replayed to the branches in the order in which it was recorded. Sync code has one branch."""
+        yield from ()
+
+    def _again(self, key: str, failed: Failed) -> Exception:
+        if failed.failure is None:
+            return Redacted(self.run.id, f"the error of {key!r} was erased on request")
+        error = revive(failed.failure, self.codec)
+        self.failed.append((error, key))
+        return error
+
+    def _check_same(self, key: str, name: str, found: Step | Failed, digest: str | None) -> None:
+        if found.digest != digest and found.digest is not None and digest is not None:
+            self.park(
+                f"the code no longer does what was recorded: {key!r} was called with other arguments at entry "
+                f"{found.seq} than now, at {_caller()}. Put back what it did, or let the step take any arguments "
+                "with @step(check_args=False); then run.unblock(), or fork the run before it"
+            )
+        if found.tool is not None and found.tool != name:
+            self.park(
+                f"the code no longer does what was recorded: {key!r} was recorded as {found.tool} at entry "
+                f"{found.seq}, and is attempted as {name} now, at {_caller()}. Use another key; then run.unblock()"
+            )
+
+    def _check_place(self, path: str, n: int, key: str) -> None:
+        """A new call must not come where the journal has another one."""
+        if self._places is None:
+            self._places = {}
+            for seq, _, _, data in self.lease.fold.log:
+                if seq <= self.began_at and "n" in data:
+                    recorded = str(data["key"])
+                    self._places[recorded[: recorded.rfind("/") + 1], data["n"]] = recorded
+        recorded_key = self._places.get((path, n))
+        if recorded_key is not None and recorded_key != key:
+            self.park(
+                f"the code no longer does what was recorded: call {n} of {path or 'the workflow'!r} was recorded as "
+                f"{recorded_key!r}, and is attempted as {key!r} now, at {_caller()}. Put back what it did, or guard "
+                'the change with holdfast.patched("name"); then run.unblock(), or fork the run before it'
+            )
+
+    def is_replaying(self) -> bool:
+        """Whether the journal has something that the workflow did not come to yet."""
+        fold = self.lease.fold
+        recorded = (fold.steps, fold.failures, fold.timers, fold.intents, fold.attempts, fold.children)
+        if any(key not in self.consumed and not key.startswith("patched:") for known in recorded for key in known):
+            return True
+        return any(asked.key not in self.consumed for asked in fold.questions.values() if asked.key is not None)
+
+    def leftover(self) -> str | None:
+        """A call of the main branch that the journal has and the workflow did not make before it returned."""
+        fold = self.lease.fold
+        for known in (fold.steps, fold.failures):
+            for key, found in known.items():
+                if found.seq <= self.began_at and key not in self.consumed and "/" not in key and "#" in key:
+                    return key
+        return None
+
+    # --- steps
+
+    def step(
+        self,
+        scope: Scope,
+        key: str,
+        n: int | None,
+        step: StepFunction[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Op[Any]:
+        """The result of a step: the stored one, or that of running it now."""
+        trees, named, digest = self._describe(step, args, kwargs)
+        found = yield from self.recall(scope, key, n, step.name, digest)
+        if found is not None:
+            return self.value(found, key, step.result_type)
+        self.consumed.add(key)
+        if key in self.active:
+            raise UsageError(f"step {key!r} of run {self.run.id!r} is running already; give each call its own key")
+        data: Data = {"key": key}
+        if n is not None:
+            data["n"] = n
+        else:
+            data["tool"] = step.name
+        if digest is not None:
+            data["digest"] = digest
+        self.active[key] = time.monotonic()
+        try:
+            if step.has_intent:
+                from holdfast.engine.acts import act
+
+                return (yield from act(self, scope, data, step, args, kwargs, trees, named))
+            return (yield from self.attempts(scope, data, step, args, kwargs))
+        finally:
+            self.active.pop(key, None)
+
+    def _describe(
+        self, step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any], str | None]:
+        if not args and not kwargs:
+            return [], {}, None
+        encode = self.codec.encode
+        trees = [encode(value, f"{step.name}.args[{n}]") for n, value in enumerate(args)]
+        named = {word: encode(value, f"{step.name}.{word}") for word, value in kwargs.items()} if kwargs else {}
+        return trees, named, self.codec.digest([trees, named]) if step.check_args else None
+
+    def value(self, found: Step, key: str, as_type: Any = None) -> Any:
+        """A stored result as the value that it was."""
+        tree = found.result
+        if tree is None or (as_type is None and type(tree) in (bool, int, str)):
+            return tree
+        return self.run._journals.value(self.run.id, tree, f"result of {key}", as_type)
+
+    def attempts(
+        self,
+        scope: Scope,
+        data: Data,
+        step: StepFunction[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Op[Any]:
+        """Run the step until it succeeds or its retries are used up, and journal how it went."""
+        key = data["key"]
+        before = self.lease.fold.attempts.get(key)
+        attempt = 0
+        if before is not None:
+            attempt = before.count
+            yield from self.pause(scope, key, before.until)
+        while True:
+            attempt += 1
+            try:
+                result = yield from self.once(step, key, attempt, args, kwargs, data)
+            except Exception as error:
+                again = attempt <= step.retry.times and isinstance(error, step.retry.on)
+                if not again:
+                    yield from self.fail(key, {**data, "attempt": attempt}, error)
+                    raise
+                yield from self.retry_later(scope, data, step, attempt, error)
+            else:
+                return result
+
+    def once(
+        self,
+        step: StepFunction[..., Any],
+        key: str,
+        attempt: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        data: Data,
+    ) -> Op[Any]:
+        """One attempt, and its result in the journal. What cannot be kept is an error of the step."""
+        token = current_scope.set(Scope(self, "", (key, attempt)))
+        try:
+            if step.transactional:
+                return (yield from self._transact(step, key, args, kwargs, data))
+            if self.engine.tracer is not None:
+                result = yield Call(self.engine.tracer.attempt, (self, step, key, attempt, args, kwargs), {})
+            elif step.timeout is not None:
+                result = yield Call(timed, (step, args, kwargs, self.run.id, key), {})
+            else:
+                result = yield Call(step.function, args, kwargs)
+        finally:
+            current_scope.reset(token)
+        done = dict(data)
+        done["result"] = self.codec.encode(result, f"result of {key}") if result is not None else None
+        if attempt > 1:
+            done["attempts"] = attempt
+        yield from self.write([(Kind.DONE, done)], f"result of {key}")
+        return result
+
+    def _transact(
+        self, step: StepFunction[..., Any], key: str, args: tuple[Any, ...], kwargs: dict[str, Any], data: Data
+    ) -> Op[Any]:
+        """Run the step inside of the transaction that commits its entry."""
+        yield from self.run._catch_up(self.lease)
+        result: list[Any] = []
+
+        def act(connection: Any) -> Data:
+            result[:] = [step.function(connection, *args, **kwargs)]
+            return {**data, "result": self.codec.encode(result[0], f"result of {key}")}
+
+        try:
+            yield Read(lambda: self.lease.transact(Kind.DONE, act))
+        except ValueRefused:
+            raise
+        except HoldfastError as error:
+            if isinstance(error, UsageError):
+                raise
+            self.unwind(Aborted(error))
+        return result[0]
+
+    def retry_later(
+        self, scope: Scope, data: Data, step: StepFunction[..., Any], attempt: int, error: Exception
+    ) -> Op[None]:
+        """Journal that an attempt failed, and wait until the next one."""
+        key = data["key"]
+        pause = step.retry.pause(attempt, self.clock.random_bytes(1)[0] / 255)
+        until = self.clock.now() + round(pause * 1_000_000)
+        text = self.codec.scrub(f"{type(error).__name__}: {error}")[:2000]
+        log.info("run %s: step %s failed, attempt %d: %s; again in %.3g s", self.run.id, key, attempt, text, pause)
+        line: Data = {name: data[name] for name in ("key", "n", "tool", "intent") if name in data}
+        yield from self.write([(Kind.RAISED, {**line, "attempt": attempt, "until": until, "error": text})])
+        yield from self.pause(scope, key, until)
+
+    def fail(self, key: str, data: Data, error: Exception) -> Op[None]:
+        """Journal that a step has failed for good."""
+        failure = describe(error, self.codec)
+        text = self.codec.scrub(f"{type(error).__name__}: {error}")[:2000]
+        self.failed.append((error, key))
+        yield from self.write([(Kind.RAISED, {**data, "final": True, "error": text, "failure": failure})])
+
+    def pause(self, scope: Scope, key: str, until: int) -> Op[None]:
+        """Wait between two attempts."""
+        from holdfast.engine.waits import wait_until
+
+        self.active.pop(key, None)
+        yield from wait_until(self, scope, key, until)
+        self.active[key] = time.monotonic()
+
+    # --- writing
+
+    def write(self, lines: list[tuple[str, Data]], what: str = "entry", **how: Any) -> Op[int]:
+        """Journal entries and wait until they are lasting; the number of the first."""
+        lease = self.lease
+        try:
+            ticket = lease.write(lines, what=what, **how)
+        except ValueRefused:
+            raise
+        except HoldfastError as error:  # a lost lease, a full disk: not an error of the workflow
+            self.unwind(Aborted(error))
+        yield from self.settle(ticket)
+        assert isinstance(ticket.write, Append)
+        return ticket.write.entries[0].seq if ticket.write.entries else lease.seq
+
+    def settle(self, ticket: Ticket) -> Op[None]:
+        """Wait until a write that was submitted is lasting."""
+        try:
+            try:
+                yield Settle(ticket)
+            finally:
+                self.lease.settled(ticket)
+        except HoldfastError as error:
+            self.unwind(Aborted(error))
+
+    def submit_started(self, key: str) -> None:
+        """Say that a step has been running for a while. Called by the heartbeat."""
+        with self.lease.lock:
+            fold = self.lease.fold
+            if key not in self.active or key in fold.started or key in fold.intents or self.outcome is not None:
+                return
+            ticket = self.lease.write([(Kind.STARTED, {"key": key})])
+        self.committer.settle(ticket)
+
+
+def timed(step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], run: str, key: str) -> Any:
+    """Call the step's function, for no longer than its timeout."""
+    assert step.timeout is not None
+    if step.is_async:
+        return _timed_async(step, args, kwargs, run, key)
+    import contextvars
+    import threading
+
+    finished = threading.Event()
+    box: list[tuple[bool, Any]] = []
+    abandoned = False
+
+    def work() -> None:
+        try:
+            box.append((True, step.function(*args, **kwargs)))
+        except BaseException as error:  # it is raised again below, where the step was called
+            box.append((False, error))
+        finished.set()
+        if abandoned:
+            log.warning("run %s: step %s ended after its timeout; what it gave is discarded", run, key)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(work,), name=f"holdfast-step-{key}", daemon=True).start()
+    if not finished.wait(step.timeout):
+        abandoned = True
+        raise StepTimeout(run, f"step {key!r} did not end within its timeout of {step.timeout:g} s")
+    fine, value = box[0]
+    if not fine:
+        raise value
+    return value
+
+
+async def _timed_async(
+    step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], run: str, key: str
+) -> Any:
+    import asyncio
+
+    limit = asyncio.timeout(step.timeout)
+    try:
+        async with limit:
+            return await step.function(*args, **kwargs)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise StepTimeout(run, f"step {key!r} did not end within its timeout of {step.timeout:g} s") from error
+
+
+def _caller() -> str:
+    """The line of the user's code that is being run."""
+    own = __name__.partition(".")[0]
+    for frame, line in traceback.walk_stack(None):
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in (own, "asyncio", "threading", "concurrent"):
+            return f"{frame.f_code.co_filename}:{line}"
+    return "an unknown place"

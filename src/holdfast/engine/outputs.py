@@ -1,0 +1,121 @@
+"""What a run says of itself while it goes on: its steps, its notes and its output stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.checks import check_history_page, check_texts
+from holdfast.engine.drive import Async, Listen, Op, Read, drive, drive_async
+from holdfast.journal import is_live, live_ranges, name_in
+from holdfast.model import ENDED, Kind, RunRecord, Status
+from holdfast.views import Output, Page, StepInfo, moment
+
+if TYPE_CHECKING:
+    from holdfast.engine.run import Run
+
+CHUNK = 200  # entries that are read at a time
+
+
+def outputs(run: Run, stream: str | None = None, *, limit: int = 100, after: str | None = None) -> Op[Page[Output]]:
+    """What the workflow emitted so far, oldest first: one stream (``"notes"`` for its notes), or all of them."""
+    check_texts(stream=stream)
+    check_history_page(limit, after, None)
+    found: list[Output] = []
+    record = yield Read(run._record)
+    last = -1 if after is None else int(after)
+    while last < record.seq and len(found) < limit:
+        lo, hi = last + 1, min(last + CHUNK, record.seq)
+        for output in (yield Read(partial(_between, run, record, lo, hi))):
+            if stream in (None, output.stream) and len(found) < limit:
+                found.append(output)
+        last = found[-1].seq if len(found) == limit else hi
+    return Page(tuple(found), str(last) if last < record.seq else None)
+
+
+def _between(run: Run, record: RunRecord, lo: int, hi: int) -> list[Output]:
+    ranges = live_ranges(record.rewinds, record.seq)
+    wanted = {entry.seq for entry in run._journals.headers(record, lo, hi) if entry.kind == Kind.EMITTED}
+    found: list[Output] = []
+    for seq in sorted(wanted):
+        if not is_live(ranges, seq):
+            continue
+        uid, entry = run._journals.entry(record, seq)
+        data = run._journals.data(run.id, uid, entry)
+        if "erased" not in data:
+            value = run._journals.value(run.id, data["value"], f"output at {seq}")
+            found.append(Output(seq, moment(entry.at), data["stream"], value))
+    return found
+
+
+def follow(run: Run, stream: str = "output", *, after: int | None = None) -> Any:
+    """The values of a stream as they come, until the run has ended: ``for value in run.follow()``.
+
+    In async code: ``async for value in run.follow()``. ``after`` is the ``seq`` to go on from.
+    """
+    check_texts(stream=stream)
+    if isinstance(run, Async):
+        return _follow_async(run, stream, -1 if after is None else after)
+    return _follow(run, stream, -1 if after is None else after)
+
+
+def _follow(run: Run, stream: str, after: int) -> Iterator[Any]:
+    over = False
+    while not over:
+        found, after, over = drive(_more(run, stream, after), run._committer)
+        for output in found:
+            yield output.value
+
+
+async def _follow_async(run: Run, stream: str, after: int) -> AsyncIterator[Any]:
+    over = False
+    while not over:
+        found, after, over = await drive_async(_more(run, stream, after), run._committer)
+        for output in found:
+            yield output.value
+
+
+def _more(run: Run, stream: str, after: int) -> Op[tuple[list[Output], int, bool]]:
+    """What came since; waits until there is something. And where to go on, and whether that was all."""
+    while True:
+        heard = yield Read(run._engine.bell.heard)
+        record = yield Read(run._record)
+        over = record.status in ENDED
+        if record.seq > after:
+            found = yield Read(partial(_between, run, record, after + 1, record.seq))
+            mine = [output for output in found if output.stream == stream]
+            after = record.seq
+            if mine or over:
+                return mine, after, over
+        elif over:
+            return [], after, True
+        yield Listen(run._engine.bell, heard, 1.0 if record.status is Status.RUNNING else None)
+
+
+def steps(run: Run) -> Op[tuple[StepInfo, ...]]:
+    """The steps of the run in the order in which they began to count, with how each of them stands."""
+    fold = yield from run._seen()
+    found: dict[str, StepInfo] = {}
+    times = {seq: at for seq, _, at, _ in fold.log}
+
+    def add(key: str, tool: str | None, status: Any, seq: int, attempts: int = 1, error: str | None = None) -> None:
+        name = tool or (name_in(key) if "#" in key else key)
+        at = moment(times.get(seq, 0))
+        found[key] = StepInfo(key=key, name=name, status=status, seq=seq, at=at, attempts=attempts, error=error)
+
+    for seq, kind, _, data in fold.log:
+        key = data.get("key")
+        if key is None:
+            continue
+        if kind == Kind.STARTED and key in fold.started:
+            add(key, data.get("tool"), "started", seq)
+        elif kind == Kind.INTENDED and key in fold.intents:
+            add(key, data.get("tool"), "uncertain", seq)
+        elif kind == Kind.RAISED and key in fold.attempts:
+            add(key, data.get("tool"), "retrying", seq, data.get("attempt", 1), data.get("error"))
+        elif kind == Kind.RAISED and key in fold.failures:
+            add(key, fold.failures[key].tool, "failed", seq, data.get("attempt", 1), data.get("error"))
+        elif key in fold.steps and fold.steps[key].seq == seq:
+            add(key, fold.steps[key].tool, "done", seq, data.get("attempts", 1))
+    return tuple(found.values())

@@ -1,0 +1,211 @@
+"""What a workflow can wait for: a moment, a person's answer, a message.
+
+Each wait is journaled when it begins (with the moment at which it is over) and when it ends, so that a replay agrees.
+In an async workflow they are awaited; in a sync one they are plain calls. While a run waits, no thread and no lease is
+held for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.engine.checks import check_texts, micros_of, seconds_of
+from holdfast.engine.define import current_scope
+from holdfast.engine.drive import Call, Nap, Op
+from holdfast.engine.execution import Execution, Scope
+from holdfast.engine.failures import describe
+from holdfast.engine.pauses import drain
+from holdfast.engine.questions import Form, check_answer, form_of, store_form, typed
+from holdfast.errors import TimedOut, UsageError
+from holdfast.journal import Asked, Data
+from holdfast.model import Kind
+
+IN_PLACE = 1_000_000  # microseconds; shorter waits do not give the run up
+
+
+class _Unset:
+    def __repr__(self) -> str:
+        return "(none)"
+
+
+UNSET: Any = _Unset()
+
+
+def here(what: str) -> Scope:
+    """The scope of the run that is being driven here; raises `UsageError` if there is none."""
+    scope = current_scope.get()
+    if scope is None:
+        raise UsageError(f"{what} works inside of a workflow that a run is driving: hf.start(workflow, ...)")
+    scope.check(what)
+    return scope
+
+
+def wait(
+    execution: Execution, scope: Scope, key: str, until: int | None, ready: Callable[[], bool] = lambda: False
+) -> Op[bool]:
+    """Wait until something is there, or until a moment (then False)."""
+    is_async = execution.workflow.is_async
+    while not ready():
+        left = None if until is None else until - execution.clock.now()
+        if left is not None and left <= 0:
+            return False
+        if not is_async:
+            yield from drain(execution.run, execution.lease)
+            if ready():
+                break
+            if left is not None and left <= IN_PLACE:
+                yield Nap(execution.clock, left / 1_000_000)
+                continue
+        yield Call(execution.suspend, (scope, key, until), {})
+    return True
+
+
+def wait_until(execution: Execution, scope: Scope, key: str, until: int) -> Op[None]:
+    """Wait until a moment."""
+    yield from wait(execution, scope, key, until)
+
+
+def timer(execution: Execution, key: str, n: int, name: str, seconds: float | None, at: int | None = None) -> Op[int]:
+    """The recorded moment at which a wait is over; recorded now if it just begins."""
+    execution.consumed.add(key)
+    until = execution.lease.fold.timers.get(key)
+    if until is None:
+        until = at if at is not None else execution.clock.now() + round((seconds or 0) * 1_000_000)
+        yield from execution.write([(Kind.TIMER, {"key": key, "n": n, "until": until})])
+    return until
+
+
+def sleep(duration: float | timedelta | None = None, *, until: datetime | None = None) -> Any:
+    """Wait for some seconds, or until a moment, however long: it survives the process. Await it in async workflows."""
+    scope = here("sleep()")
+    if (duration is None) == (until is None):
+        raise UsageError("sleep() takes seconds (or a timedelta), or until=")
+    seconds = seconds_of("duration", duration) if duration is not None else None
+    return scope.execution.perform(_sleep(scope, seconds, micros_of("until", until)))
+
+
+def _sleep(scope: Scope, seconds: float | None, at: int | None) -> Op[None]:
+    execution = scope.execution
+    key, n = scope.allot("sleep")
+    if (yield from execution.recall(scope, key, n, "sleep", None)) is not None:
+        return
+    until = yield from timer(execution, key, n, "sleep", seconds, at)
+    yield from wait_until(execution, scope, key, until)
+    yield from execution.write([(Kind.DONE, {"key": key})])
+
+
+def ask(prompt: str, kind: Any = None, *, timeout: float | timedelta | None = None, default: Any = UNSET) -> Any:
+    """Ask a person; the answer is what comes back. Await it in async workflows.
+
+    ``kind`` says what is asked for: a dataclass, msgspec struct, pydantic model or TypedDict (a form with these
+    fields), a Literal or enum (a choice), a simple type, or a list of `Field`. An answer that does not fit is refused
+    where it is given. After ``timeout`` the answer is ``default``, or `TimedOut` is raised if there is none.
+    """
+    scope = here("ask()")
+    check_texts(prompt=prompt)
+    seconds = seconds_of("timeout", timeout) if timeout is not None else None
+    form = form_of(kind)
+    if default is not UNSET and default is not None:
+        check_answer(scope.execution.run.id, form, default)
+    return scope.execution.perform(_ask(scope, prompt, kind, form, seconds, default))
+
+
+def _ask(scope: Scope, prompt: str, kind: Any, form: Form, seconds: float | None, default: Any) -> Op[Any]:
+    execution = scope.execution
+    key, n = scope.allot("ask")
+    found = yield from execution.recall(scope, key, n, "ask", None)
+    if found is None:
+        asked = yield from _open_question(execution, key, n, prompt, form, seconds)
+        fold = execution.lease.fold
+
+        def ready() -> bool:
+            return asked.seq not in execution.lease.fold.questions
+
+        answered = yield from wait(execution, scope, key, asked.until, ready)
+        if not answered:
+            over: Data = {"question": asked.seq, "by": None}
+            if default is UNSET:
+                text = f"the question {prompt!r} was not answered in time"
+                over["failure"] = describe(TimedOut(execution.run.id, text), execution.codec)
+            else:
+                value = default if default is None else check_answer(execution.run.id, form, default)
+                over["value"] = execution.codec.encode(value, "default")
+            with execution.lease.lock:
+                fold = execution.lease.fold
+                is_open = asked.seq in fold.questions
+                ticket = execution.lease.write([(Kind.ANSWERED, over)]) if is_open else None
+            if ticket is not None:
+                yield from execution.settle(ticket)
+        found = yield from execution.recall(scope, key, None, "ask", None)
+        if found is None:  # it was closed, since another branch had won
+            yield Call(execution.suspend, (scope, key, None), {})
+        assert found is not None
+    value = execution.value(found, key)
+    return value if value is None else typed(kind, value)
+
+
+def _open_question(execution: Execution, key: str, n: int, prompt: str, form: Form, seconds: float | None) -> Op[Asked]:
+    execution.consumed.add(key)
+    for asked in execution.lease.fold.questions.values():
+        if asked.key == key:
+            return asked
+    data: Data = {"key": key, "n": n, "prompt": prompt, "fields": store_form(form), "output_key": key}
+    if seconds is not None:
+        data["until"] = execution.clock.now() + round(seconds * 1_000_000)
+    seq = yield from execution.write([(Kind.ASKED, data)], "question")
+    execution.engine.bell.ring()
+    return execution.lease.fold.questions[seq]
+
+
+def receive(
+    topic: str | None = None,
+    *,
+    type: Any = None,
+    timeout: float | timedelta | None = None,
+    default: Any = UNSET,
+) -> Any:
+    """The next message that was sent to this run under this topic. Await it in async workflows.
+
+    ``type`` is what it is read as, if its class is not registered. After ``timeout`` it is ``default``, or
+    `TimedOut` is raised if there is none; which of the two happened is recorded.
+    """
+    scope = here("receive()")
+    check_texts(topic=topic)
+    seconds = seconds_of("timeout", timeout) if timeout is not None else None
+    return scope.execution.perform(_receive(scope, topic, type, seconds, default))
+
+
+def _receive(scope: Scope, topic: str | None, kind: Any, seconds: float | None, default: Any) -> Op[Any]:
+    execution = scope.execution
+    key, n = scope.allot("receive")
+    found = yield from execution.recall(scope, key, n, "receive", None)
+    if found is not None:
+        return execution.value(found, key, kind)
+    execution.consumed.add(key)
+    until = None if seconds is None else (yield from timer(execution, key, n, "receive", seconds))
+
+    def ready() -> bool:
+        return any(message.topic == topic for message in execution.lease.fold.mailbox)
+
+    while True:
+        in_time = yield from wait(execution, scope, key, until, ready)
+        with execution.lease.lock:
+            fold = execution.lease.fold
+            message = next((message for message in fold.mailbox if message.topic == topic), None)
+            if message is not None:
+                data: Data = {"key": key, "n": n, "message": message.seq, "result": message.value}
+                ticket = execution.lease.write([(Kind.DONE, data)])
+        if message is not None:
+            yield from execution.settle(ticket)
+            return execution.value(execution.lease.fold.steps[key], key, kind)
+        if not in_time:
+            break
+    if default is UNSET:
+        error = TimedOut(execution.run.id, f"no message of topic {topic!r} came in time")
+        yield from execution.fail(key, {"key": key, "n": n}, error)
+        raise error
+    stored = execution.codec.encode(default, "default")
+    yield from execution.write([(Kind.DONE, {"key": key, "n": n, "result": stored})])
+    return default

@@ -1,0 +1,111 @@
+"""Watching over the workflows that are driven here: what is left in their inboxes, and steps that take long.
+
+One thread for all of them. It looks a few times a second whether anything was committed at all, and only then into the
+inboxes; within this process it is told at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.engine.bell import LOOK_EVERY
+from holdfast.errors import HoldfastError, StoreUnusable
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+    from holdfast.engine.execution import Execution
+
+log = logging.getLogger("holdfast")
+
+
+class Watch:
+    """Sees to it that executions learn what was left for them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.executions: dict[str, Execution] = {}
+        self._engine = engine
+        self._news = threading.Condition()
+        self._told: set[str] = set()
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def watching(self, execution: Execution) -> Iterator[None]:
+        """Watch over an execution while it lasts."""
+        uid = execution.run.uid
+        with self._news:
+            self.executions[uid] = execution
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="holdfast-watch", daemon=True)
+                self._thread.start()
+            elif len(self.executions) == 1:
+                self._news.notify_all()
+        try:
+            yield
+        finally:
+            with self._news:
+                self.executions.pop(uid, None)
+
+    def tell(self, uid: str) -> None:
+        """Something was left for a run; if it is driven here, it learns of it at once."""
+        if uid in self.executions:
+            with self._news:
+                self._told.add(uid)
+                self._news.notify_all()
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        with self._news:
+            self._stopped = True
+            self._news.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(1.0)
+
+    def _watch(self) -> None:
+        seen = -1
+        while True:
+            with self._news:
+                while not self.executions and not self._stopped:
+                    self._news.wait()
+                if not self._told and not self._stopped:
+                    self._news.wait(LOOK_EVERY)
+                if self._stopped:
+                    return
+                told, self._told = self._told, set()
+                watched = list(self.executions.items())
+            try:
+                version = self._engine.store.version()
+                for uid, execution in watched:
+                    if uid in told or version != seen:
+                        self._look(execution)
+                seen = version
+            except StoreUnusable:
+                return
+            except HoldfastError as error:  # whatever it is, the next look may succeed
+                log.warning("the inboxes of what is driven here could not be read, will try again: %s", error)
+
+    def _look(self, execution: Execution) -> None:
+        from holdfast.engine.workflows import asked_to_cancel
+
+        run = execution.run
+        items = run._store.inbox(run.uid)
+        if not items or execution.outcome is not None:
+            return
+        cancel = asked_to_cancel(run, items)
+        if cancel is not None:
+            execution.stop(cancel)
+        else:
+            execution.mail()
+
+    def beat(self) -> None:
+        """With each heartbeat: say of the steps that have been running since the last one that they do."""
+        long = time.monotonic() - self._engine.worker.lease / 3
+        for execution in list(self.executions.values()):
+            for key, since in list(execution.active.items()):
+                if since <= long:
+                    execution.submit_started(key)

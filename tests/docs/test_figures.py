@@ -1,0 +1,108 @@
+"""Numbers in the documents are measured (bench/results.json), or stand in the code; none is only said."""
+
+import inspect
+import json
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.codec import Codec, cipher
+from holdfast.codec.frame import squeeze
+from holdfast.engine import MAX_BYTES
+from holdfast.engine.worker import DEFAULT_LEASE
+from holdfast.stores.base import MAX_ID
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite_file import BUSY_SECONDS, PAGE_SIZE
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+RESULTS = json.loads((ROOT / "bench" / "results.json").read_text())
+
+QUOTED = re.compile(r"(?P<shown>[\d.,]*)<!-- bench: (?P<name>\w+) -->")
+CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+UNITS = "×|times|%|µs|ms|s|seconds|minutes|[KMG]i?B|bytes|bits|characters|levels|pages|runs|entries"
+NUMBER = re.compile(rf"(?<![\w.,])\d[\d.,]* (?:{UNITS})(?!\w)|(?<![\w.,])\d[\d.,]*(?:×|%)")
+
+
+def default(function: object, name: str) -> int:
+    return int(inspect.signature(function).parameters[name].default)  # type: ignore[arg-type]
+
+
+def length_of_a_kept_error() -> int:
+    def failing() -> None:
+        raise ValueError("x" * 100_000)
+
+    with holdfast.open("memory://") as hf, hf.run("a").claim() as run:
+        with pytest.raises(ValueError, match="x"):
+            run.once("a", failing, target="a")
+        [seq] = [entry.seq for entry in run.history() if entry.kind == "raised"]
+        return len(run.entry(seq).contents["error"])
+
+
+def window_for(length: int) -> int:
+    """The bytes of the window by which a text is compressed, as zlib's header tells them."""
+    return 1 << (squeeze(b"a" * length, SqliteStore.compress_over)[1] >> 4) + 8
+
+
+def in_the_code() -> set[str]:
+    """What a document may say, as the code has it now."""
+    small = window_for(1_024)
+    large_from = next(length for length in range(1 << 10, 1 << 17, 1 << 10) if window_for(length) > small)
+    [pages_between_checkpoints] = sqlite3.connect(":memory:").execute("PRAGMA wal_autocheckpoint").fetchone()
+    return {
+        f"{MAX_ID} characters",
+        f"{length_of_a_kept_error():,} characters",
+        f"{MAX_BYTES >> 20} MiB",
+        f"{default(Codec.__init__, 'max_depth')} levels",
+        f"{BUSY_SECONDS:.0f} s",
+        f"{DEFAULT_LEASE:.0f} s",
+        f"{default(holdfast.Holdfast.runs, 'limit')} runs",
+        f"{default(holdfast.Run.history, 'limit')} entries",
+        f"{PAGE_SIZE >> 10} KB",
+        f"{small >> 10} KB",
+        f"{large_from >> 10} KB",
+        f"{SqliteStore.compress_over} bytes",
+        f"{pages_between_checkpoints:,} pages",
+        f"{cipher._NONCE_BYTES} bytes",
+        "32 bytes",  # of a SHA-256, and of the longest AES key
+        "64 bits",  # of an integer of JSON, which msgspec limits
+    }
+
+
+# What was measured, not what came out of it; bench/decisions.py has these numbers.
+SETTINGS = {"docs/explanation/decisions.md": {"1 KB", "4 KB", "15 KB"}}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_measured_figures_are_those_of_the_results(document: Path) -> None:
+    text, figures = document.read_text(), RESULTS["figures"]
+    quoted = [match.groupdict() for match in QUOTED.finditer(text)]
+    assert len(quoted) == text.count("<!-- bench"), "written as 1.05<!-- bench: NAME -->"
+    for each in quoted:
+        decimals = len(each["shown"].partition(".")[2])
+        measured = f"{figures[each['name']]:,.{decimals}f}"
+        assert each["shown"] == measured, f"{each['name']}: run `python docs/generate.py`"
+
+
+def test_measured_figures_speak_for_what_they_are_quoted_for() -> None:
+    goals, figures = RESULTS["goals"], RESULTS["figures"]
+    names = {match["name"] for document in DOCUMENTS for match in QUOTED.finditer(document.read_text())}
+    assert names
+    assert [name for name in names & goals.keys() if figures[name] > goals[name]] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_other_number_with_a_unit_is_in_the_code(document: Path) -> None:
+    prose = QUOTED.sub("", CODE.sub("", document.read_text()))
+    allowed = in_the_code() | SETTINGS.get(str(document.relative_to(ROOT)), set())
+    assert [number for number in NUMBER.findall(prose) if number not in allowed] == []
+
+
+@pytest.mark.parametrize(
+    "said", ["It takes 8.0 µs.", "| 1,000 runs |", "1.23 × the data", "half of it, 50% or so", "(64 KB)"]
+)
+def test_a_number_that_is_only_said_is_found(said: str) -> None:
+    assert NUMBER.search(said)
