@@ -26,23 +26,51 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "sqlite-ignores-epoch",
         "src/holdfast/stores/sql/sqlite/queries.sql",
-        "WHERE r.uid = ? AND r.epoch = ? AND r.worker = ?",
-        "WHERE r.uid = ? AND ? IS NOT NULL AND r.worker = ?",
+        "AND r.epoch = ? AND +r.worker = ?",
+        "AND ? IS NOT NULL AND +r.worker = ?",
         f'{SQLITE} -k "epoch and refused"',
     ),
     Mutant(
         "sqlite-ignores-worker",
         "src/holdfast/stores/sql/sqlite/queries.sql",
-        "WHERE r.uid = ? AND r.epoch = ? AND r.worker = ?",
-        "WHERE r.uid = ? AND r.epoch = ? AND ? IS NOT NULL",
+        "AND r.epoch = ? AND +r.worker = ?",
+        "AND r.epoch = ? AND ? IS NOT NULL",
         f'{SQLITE} -k "another_worker or after_release"',
     ),
     Mutant(
         "sqlite-ignores-previous-hash",
         "src/holdfast/stores/sql/sqlite/queries.sql",
-        " AND p.hash = ?",
-        " AND ? IS NOT NULL",
+        "AND (SELECT hash FROM entry WHERE run = r.n AND seq = ?) = ?)",
+        "AND EXISTS (SELECT 1 FROM entry WHERE run = r.n AND seq = ?) AND ? IS NOT NULL)",
         f'{SQLITE} -k "wrong_hash"',
+    ),
+    Mutant(
+        "sqlite-writes-to-another-run",
+        "src/holdfast/stores/sql/sqlite/queries.sql",
+        "AND +r.uid = ?",
+        "AND ? IS NOT NULL",
+        f'{SQLITE} -k "took_the_place"',
+    ),
+    Mutant(
+        "sqlite-batch-ignores-refusals",
+        "src/holdfast/stores/sqlite.py",
+        ".rowcount != len(rows)",
+        ".rowcount > len(rows)",
+        f'{SQLITE} -k "whatever_becomes_of_one"',
+    ),
+    Mutant(
+        "sqlite-refused-step-keeps-its-rows",
+        "src/holdfast/stores/sqlite.py",
+        "            if outcome is not None or self._db.total_changes == before:",
+        "            if False:",
+        'tests/contract/test_transact.py -k "refused_append or made_before"',
+    ),
+    Mutant(
+        "sqlite-lent-without-a-guard",
+        "src/holdfast/stores/sqlite_lent.py",
+        "        self.set_authorizer(self._authorize)\n",
+        "",
+        'tests/contract/test_transact.py -k "not_the_functions_business"',
     ),
     Mutant(
         "sqlite-numbers-not-unique",
@@ -59,7 +87,7 @@ MUTANTS: list[Mutant] = [
             "                return [outcome for write in batch for outcome in self.apply([write])]\n"
         ),
         "",
-        f'{SQLITE} -k "conflict_does_not_take or twice_in_one_batch"',
+        f'{SQLITE} -k "rest_of_its_batch"',
     ),
     Mutant(
         "refusal-ignores-epoch",
@@ -542,11 +570,11 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "crash-sqlite-commit-not-awaited",
         "src/holdfast/stores/sqlite_file.py",
-        ("        return self._db.execute(statement, values)\n"),
+        ("        return self._cursor.execute(statement, values)\n"),
         (
             '        if statement == "COMMIT" and self._db.total_changes % 7 == 3:\n'
             '            statement = "ROLLBACK"\n'
-            "        return self._db.execute(statement, values)\n"
+            "        return self._cursor.execute(statement, values)\n"
         ),
         'tests/crash/test_crash_points.py -k "any_point and sqlite and loop"',
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -51,7 +51,7 @@ from holdfast.stores.base import ANY, Store, check_id
 from holdfast.views import AuditReport, Page, RunInfo
 
 if TYPE_CHECKING:
-    from holdfast.engine.define import Workflow
+    from holdfast.engine.define import StepFunction, Workflow
     from holdfast.engine.execution import Execution
     from holdfast.engine.work import Crew
 
@@ -68,16 +68,11 @@ class Tracer(Protocol):
     def drive(self, execution: Execution, call: Callable[[], Any]) -> Any:
         """Call the workflow's function, or give something to await that does."""
 
-    def attempt(
-        self,
-        execution: Execution,
-        step: Any,
-        key: str,
-        attempt: int,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """Call the step's function, or give something to await that does."""
+    def step(self, execution: Execution, step: StepFunction[..., Any], key: str) -> AbstractContextManager[object]:
+        """Entered while a step is carried out, with all its attempts."""
+
+    def attempt(self, execution: Execution, key: str, attempt: int) -> AbstractContextManager[object]:
+        """Entered while the step's function is called."""
 
 
 class Engine:

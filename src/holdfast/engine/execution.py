@@ -12,7 +12,6 @@ way, from then on every durable call raises `Unwind` again, so that ``finally`` 
 
 from __future__ import annotations
 
-import logging
 import time
 import traceback
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -21,6 +20,7 @@ from msgspec import Struct
 
 from holdfast.engine.define import StepFunction, Workflow, current_scope
 from holdfast.engine.drive import Call, Op, Read, Settle, drive, drive_async
+from holdfast.engine.events import DEBUG, INFO, WARNING, is_told, tell
 from holdfast.engine.failures import describe, revive
 from holdfast.errors import HoldfastError, Redacted, StepTimeout, UsageError, ValueRefused
 from holdfast.journal import Data, Failed, Step
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from holdfast.commit import Ticket
     from holdfast.engine.lease import Lease
     from holdfast.engine.run import Run
-
-log = logging.getLogger("holdfast")
-
 
 class Unwind(BaseException):
     """Takes a workflow's function apart, because its run has to wait, to stop or to end. Not an error: let it pass."""
@@ -344,13 +341,28 @@ class Execution:
             data["digest"] = digest
         self.active[key] = time.monotonic()
         try:
-            if step.has_intent:
-                from holdfast.engine.acts import act
-
-                return (yield from act(self, scope, data, step, args, kwargs, trees, named))
-            return (yield from self.attempts(scope, data, step, args, kwargs))
+            if self.engine.tracer is None:
+                return (yield from self._act(scope, data, step, args, kwargs, trees, named))
+            with self.engine.tracer.step(self, step, key):
+                return (yield from self._act(scope, data, step, args, kwargs, trees, named))
         finally:
             self.active.pop(key, None)
+
+    def _act(
+        self,
+        scope: Scope,
+        data: Data,
+        step: StepFunction[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        trees: list[Any],
+        named: dict[str, Any],
+    ) -> Op[Any]:
+        if step.has_intent:
+            from holdfast.engine.acts import act
+
+            return (yield from act(self, scope, data, step, args, kwargs, trees, named))
+        return (yield from self.attempts(scope, data, step, args, kwargs))
 
     def _describe(
         self, step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -411,12 +423,15 @@ class Execution:
         try:
             if step.transactional:
                 return (yield from self._transact(step, key, args, kwargs, data))
-            if self.engine.tracer is not None:
-                result = yield Call(self.engine.tracer.attempt, (self, step, key, attempt, args, kwargs), {})
-            elif step.timeout is not None:
-                result = yield Call(timed, (step, args, kwargs, self.run.id, key), {})
+            if step.timeout is not None:
+                call = Call(timed, (step, args, kwargs, self.run.id, key), {})
             else:
-                result = yield Call(step.function, args, kwargs)
+                call = Call(step.function, args, kwargs)
+            if self.engine.tracer is None:
+                result = yield call
+            else:
+                with self.engine.tracer.attempt(self, key, attempt):
+                    result = yield call
         finally:
             current_scope.reset(token)
         done = dict(data)
@@ -424,6 +439,8 @@ class Execution:
         if attempt > 1:
             done["attempts"] = attempt
         yield from self.write([(Kind.DONE, done)], f"result of {key}")
+        if is_told(DEBUG):
+            tell(DEBUG, "step.done", "run {run}: step {step} done", run=self.run.id, step=key, attempt=attempt)
         return result
 
     def _transact(
@@ -455,7 +472,8 @@ class Execution:
         pause = step.retry.pause(attempt, self.clock.random_bytes(1)[0] / 255)
         until = self.clock.now() + round(pause * 1_000_000)
         text = self.codec.scrub(f"{type(error).__name__}: {error}")[:2000]
-        log.info("run %s: step %s failed, attempt %d: %s; again in %.3g s", self.run.id, key, attempt, text, pause)
+        told = "run {run}: step {step} failed, attempt {attempt}: {error}; again in {pause:.3g} s"
+        tell(INFO, "step.retried", told, run=self.run.id, step=key, attempt=attempt, error=text, pause=pause)
         line: Data = {name: data[name] for name in ("key", "n", "tool", "intent") if name in data}
         yield from self.write([(Kind.RAISED, {**line, "attempt": attempt, "until": until, "error": text})])
         yield from self.pause(scope, key, until)
@@ -529,7 +547,8 @@ def timed(step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str,
             box.append((False, error))
         finished.set()
         if abandoned:
-            log.warning("run %s: step %s ended after its timeout; what it gave is discarded", run, key)
+            told = "run {run}: step {step} ended after its timeout; what it gave is discarded"
+            tell(WARNING, "step.late", told, run=run, step=key)
 
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(work,), name=f"holdfast-step-{key}", daemon=True).start()

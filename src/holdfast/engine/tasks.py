@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import SystemClock
 from holdfast.engine.define import Workflow, current_scope
 from holdfast.engine.drive import Call, Op, drive_async
+from holdfast.engine.events import WARNING, tell
 from holdfast.engine.execution import (
     Aborted,
     Execution,
@@ -33,7 +34,6 @@ from holdfast.engine.execution import (
     Scope,
     Suspended,
     Unwind,
-    log,
 )
 from holdfast.engine.waits import IN_PLACE
 
@@ -143,7 +143,8 @@ class AsyncExecution(Execution):
             waited += 0.5
             if waited >= PATIENCE and self.tasks:
                 names = ", ".join(sorted(task.get_name() for task in self.tasks))
-                log.warning("run %s: tasks that were cancelled do not end, and are left alone: %s", self.run.id, names)
+                told = "run {run}: tasks that were cancelled do not end, and are left alone: {tasks}"
+                tell(WARNING, "run.tasks_left", told, run=self.run.id, tasks=names)
                 return
 
     # --- waiting

@@ -7,7 +7,6 @@ by any worker. Each drive is one `Execution`; `finish` writes how it ended.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,6 +21,7 @@ from holdfast.engine import children
 from holdfast.engine.checks import check_options, check_texts, tags_of
 from holdfast.engine.define import Workflow, current_scope, driving, registered
 from holdfast.engine.drive import Async, Call, Listen, Op, Read, Settle
+from holdfast.engine.events import INFO, WARNING, tell
 from holdfast.engine.execution import (
     Aborted,
     Cancelled,
@@ -60,8 +60,6 @@ from holdfast.stores.base import LIVE, check_id
 if TYPE_CHECKING:
     from holdfast.engine import Engine, Holdfast
     from holdfast.engine.run import Run
-
-log = logging.getLogger("holdfast")
 
 MAX_CRASHES = 5  # of its holder at the same place, until a run is parked
 QUEUE = "default"
@@ -279,7 +277,9 @@ def execute(run: Run, lease: Lease) -> Op[Status]:
     cancel = yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid)))
     if cancel is not None:
         return (yield from cancel_held(run, lease, cancel))
-    log.info("run %s: %s at entry %d", run.id, "goes on" if len(lease.fold.log) > 1 else "begins", lease.seq)
+    began = len(lease.fold.log) == 1
+    told = "run {run}: begins" if began else "run {run}: goes on at entry {seq}"
+    tell(INFO, "run.begun" if began else "run.resumed", told, run=run.id, seq=lease.seq, workflow=workflow.name)
     try:
         execution, outcome = yield Call(_call, (run, lease, workflow, args, kwargs), {})
     except BaseException:  # an interrupt of this process says nothing about the run
@@ -419,7 +419,7 @@ def _finish(execution: Execution, outcome: Outcome) -> Op[Status]:
                 yield from run._let_go(lease)
                 raise error
             run._give_up(lease)
-            log.warning("run %s: another worker took it over, so this one stopped", run.id)
+            tell(WARNING, "run.lost", "run {run}: another worker took it over, so this one stopped", run=run.id)
             return Status.RUNNING
         case Suspended():
             return (yield from _suspend(execution))
@@ -449,7 +449,7 @@ def _suspend(execution: Execution) -> Op[Status]:
 
 
 def _park(run: Run, lease: Lease, reason: str) -> Op[Status]:
-    log.warning("run %s: parked: %s", run.id, reason)
+    tell(WARNING, "run.parked", "run {run}: parked: {reason}", run=run.id, reason=reason)
     yield from run._let_go(lease, Change(status=Status.BLOCKED, release=True, reason=reason))
     run._engine.bell.ring()
     return Status.BLOCKED
@@ -460,7 +460,7 @@ def _fail(execution: Execution, error: Exception) -> Op[Status]:
     text = execution.codec.scrub(f"{type(error).__name__}: {error}")[:2000]
     data: Data = {"error": text, "failure": describe(error, execution.codec)}
     data["keys"] = sorted({key for known, key in execution.failed if known in _chain(error)})
-    log.warning("run %s: failed: %s", run.id, text)
+    tell(WARNING, "run.failed", "run {run}: failed: {error}", run=run.id, error=text)
     if execution.workflow.on_failure == "rollback":
         return (yield from _end_by_rollback(run, lease, {"failure": data}, Status.FAILED))
     return (yield from end(run, lease, Kind.FAILED, data))
@@ -519,7 +519,7 @@ def end(run: Run, lease: Lease, kind: Kind, data: Data) -> Op[Status]:
     else:
         yield from run._write(lease, [(kind, data)], change=change, what="result")
         run._give_up(lease)
-    log.info("run %s: %s", run.id, status)
+    tell(INFO, f"run.{status}", "run {run}: {status}", run=run.id, status=str(status))
     run._engine.bell.ring()
     return status
 

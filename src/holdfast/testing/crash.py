@@ -229,6 +229,15 @@ class CrashStore:
     def orphans(self, limit: int = 100) -> list[RunRecord]:
         return self._alive().orphans(limit)
 
+    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
+        return self._alive().due(queues, workflows, limit=limit)
+
+    def next_wake(self) -> int | None:
+        return self._alive().next_wake()
+
+    def version(self) -> int:
+        return self._alive().version()
+
     def taken(self, uid: str) -> list[str]:
         return self._alive().taken(uid)
 
