@@ -10,7 +10,6 @@ import random
 import sqlite3
 import statistics
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -24,7 +23,7 @@ from holdfast.stores.sqlite_file import PAGE_SIZE, migrations
 RUNS = 100
 ENTRIES = 150  # of each run
 PAYLOADS = (100, 2_000)  # bytes, from and to
-TEXTS = {1_024: "1k", 15_360: "15k"}  # bytes; both below the length from which on `squeeze` takes the largest window
+TEXTS = {1_024: "1k", 15_360: "15k"}  # bytes
 LISTED = 1_000
 
 GOALS: dict[str, float] = {
@@ -42,8 +41,8 @@ CLUSTERED = f"CREATE TABLE entry ({COLUMNS}, PRIMARY KEY (run, seq)) WITHOUT ROW
 def measure(folder: Path, say: Callable[[str], None]) -> dict[str, float]:
     say("how entries are laid out")
     figures = entries(folder)
-    say("windows of compression")
-    figures |= windows()
+    say("compression")
+    figures |= squeezing()
     say(f"a list of {LISTED} runs, files")
     return figures | listing(f"files:///{folder / 'listed'}")
 
@@ -126,38 +125,18 @@ def insert(db: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> None:
 # --- compression ------------------------------------------------------------------------------------------------------
 
 
-def windows(times: int = 3_000) -> dict[str, float]:
-    """The window that `squeeze` takes for a small text, against the largest one."""
+def squeezing(times: int = 300) -> dict[str, float]:
+    """How long a text of prose is when it is compressed."""
     prose = "\n".join(topics[name] for name in sorted(topics)).encode()
-    source, rivals = random.Random(7), (squeezed, largest_window)
+    source = random.Random(7)
     figures: dict[str, float] = {}
     for length, name in TEXTS.items():
-        taken: dict[Any, list[float]] = {rival: [] for rival in rivals}
-        size = dict.fromkeys(rivals, 0)
+        size = 0
         for _ in range(times):
             begin = source.randrange(len(prose) - length)
-            text = prose[begin : begin + length]
-            for rival in source.sample(rivals, len(rivals)):
-                started = time.perf_counter()
-                packed = rival(text)
-                taken[rival].append(time.perf_counter() - started)
-                size[rival] += len(packed)
-        ours, largest = (statistics.median(taken[rival]) for rival in rivals)
-        figures |= {
-            f"squeeze_small_over_large_window_time_{name}": ours / largest,
-            f"squeeze_small_over_large_window_bytes_{name}": size[squeezed] / size[largest_window],
-            f"squeeze_bytes_over_text_{name}": size[squeezed] / (times * length),
-        }
+            size += len(squeeze(prose[begin : begin + length], 0))
+        figures[f"squeeze_bytes_over_text_{name}"] = size / (times * length)
     return figures
-
-
-def squeezed(text: bytes) -> bytes:
-    return squeeze(text, 0)
-
-
-def largest_window(text: bytes) -> bytes:
-    stream = zlib.compressobj(1, zlib.DEFLATED, 15, 8)
-    return b"\x01" + stream.compress(text) + stream.flush()
 
 
 # --- the files store --------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import pytest
 
 import holdfast
 from holdfast.codec import Codec, cipher
-from holdfast.codec.frame import squeeze
 from holdfast.engine import MAX_BYTES
 from holdfast.engine.worker import DEFAULT_LEASE
 from holdfast.stores.base import MAX_ID
@@ -42,15 +41,8 @@ def length_of_a_kept_error() -> int:
         return len(run.entry(seq).contents["error"])
 
 
-def window_for(length: int) -> int:
-    """The bytes of the window by which a text is compressed, as zlib's header tells them."""
-    return 1 << (squeeze(b"a" * length, SqliteStore.compress_over)[1] >> 4) + 8
-
-
 def in_the_code() -> set[str]:
     """What a document may say, as the code has it now."""
-    small = window_for(1_024)
-    large_from = next(length for length in range(1 << 10, 1 << 17, 1 << 10) if window_for(length) > small)
     [pages_between_checkpoints] = sqlite3.connect(":memory:").execute("PRAGMA wal_autocheckpoint").fetchone()
     return {
         f"{MAX_ID} characters",
@@ -62,8 +54,6 @@ def in_the_code() -> set[str]:
         f"{default(holdfast.Holdfast.runs, 'limit')} runs",
         f"{default(holdfast.Run.history, 'limit')} entries",
         f"{PAGE_SIZE >> 10} KB",
-        f"{small >> 10} KB",
-        f"{large_from >> 10} KB",
         f"{SqliteStore.compress_over} bytes",
         f"{pages_between_checkpoints:,} pages",
         f"{cipher._NONCE_BYTES} bytes",

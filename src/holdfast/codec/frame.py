@@ -40,10 +40,7 @@ def squeeze(text: bytes, compress_over: int | None) -> bytes:
         return text
     import zlib
 
-    # A small window makes a small payload five times as fast to compress, at the same size.
-    window, memory = (12, 4) if len(text) < 16_384 else (15, 8)
-    stream = zlib.compressobj(1, zlib.DEFLATED, window, memory)
-    packed = COMPRESSED + stream.compress(text) + stream.flush()
+    packed = COMPRESSED + zlib.compress(text, 1)
     return packed if len(packed) * 10 <= len(text) * 9 else text
 
 

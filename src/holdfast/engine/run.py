@@ -323,6 +323,10 @@ class Run(Operable):
     def _sibling(self, id: str, uid: str) -> Run:
         return type(self)(self._engine, id, uid)
 
+    def _plain(self) -> Run:
+        """A handle on the same run for sync code."""
+        return Run(self._engine, self.id, self.uid)
+
     fork = Operation(fork)
     fork_each = Operation(fork_each)
     if TYPE_CHECKING:

@@ -51,6 +51,10 @@ class Watch:
             with self._news:
                 self.executions.pop(uid, None)
 
+    def parts_of(self, execution: Execution) -> list[Execution]:
+        """The executions of the children that are driven as a part of this one."""
+        return [one for one in list(self.executions.values()) if one.lease.record.parent == execution.run.uid]
+
     def tell(self, uid: str) -> None:
         """Something was left for a run; if it is driven here, it learns of it at once."""
         if uid in self.executions:
