@@ -18,7 +18,7 @@ $(READY): pyproject.toml
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(READY) ## see a killed run go on where it stopped
+demo: $(READY) ## see an order killed, resumed, answered, forked and rolled back
 	@$(BIN)/python examples/demo.py
 
 check: $(READY) ## lint, formatting and types

@@ -19,13 +19,18 @@ from rich.console import Console
 from rich.table import Table
 
 import holdfast
-from bench import decisions, kernel
+from bench import decisions, kernel, soak, workflows
 
 RESULTS = Path(__file__).with_name("results.json")
 GENERATE = Path(__file__).parents[1] / "docs" / "generate.py"
 
-MEASURE = {"kernel": kernel.measure, "decisions": decisions.measure}
-GOALS = kernel.GOALS | decisions.GOALS
+MEASURE = {
+    "kernel": kernel.measure,
+    "decisions": decisions.measure,
+    "workflows": workflows.measure,
+    "soak": soak.measure,
+}
+GOALS = kernel.GOALS | decisions.GOALS | workflows.GOALS | soak.GOALS
 
 
 def main(chosen: list[str]) -> None:

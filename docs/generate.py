@@ -29,9 +29,25 @@ DOCS = Path(__file__).resolve().parent
 MADE_BY = "<!-- Made by docs/generate.py from the code. Change the docstrings there, not this file. -->"
 
 # The order in which a reader meets them; a name of holdfast.__all__ that is not here is put at the end.
-ORDER = ["open", "Holdfast", "Run", "Checkpoint", "Status", "Keyring", "undo_function"]
+# fmt: off
+ORDER = [
+    "open", "Holdfast", "workflow", "step", "Run",
+    "ask", "sleep", "receive", "send", "gather", "map", "first", "timeout", "now", "random", "uuid", "note", "emit",
+    "patched", "continue_as_new", "this_run", "this_step", "StepNow", "Done", "Secret", "StepFunction", "Workflow",
+    "Checkpoint", "Status", "Keyring", "undo_function",
+]
+# fmt: on
 
-CONSTRUCTED = {"Keyring"}  # made by the user and only handed on: what else it has is not for users
+# Made by the user, or by a decorator: what else they have is not for users.
+FOR_USERS = {
+    "Keyring": ("__init__",),
+    "Done": ("__init__", "result"),
+    "Secret": ("__init__", "from_env", "reveal"),
+    "StepFunction": ("name", "function", "options", "undo", "check"),
+    "Workflow": ("name", "version", "function"),
+}
+
+ALIASES = {"Branch": "Callable[[], Any] | Awaitable[Any]", "Point": "int | Literal['failure'] | None"}
 
 # What the attributes are that a constructor sets: such an attribute has no docstring of its own.
 ATTRIBUTES = {
@@ -47,6 +63,12 @@ ATTRIBUTES = {
     "Checkpoint.next": "As given to `save`: what comes next.",
     "Checkpoint.queue": "As given to `save`: what is still to be done.",
     "Checkpoint.variables": "As given to `save`: whatever else your loop needs.",
+    "Done.result": "What the step gave.",
+    "StepFunction.function": "The plain function, for a test or for a call from inside of another step.",
+    "StepFunction.name": "What its keys begin with, such as `charge` of `charge#1`.",
+    "Workflow.function": "The plain function.",
+    "Workflow.name": "How runs find it again, in any process that has imported it.",
+    "Workflow.version": "As declared; a run keeps the one that it was started with.",
     "Holding.epoch": "The number of the claim; every claim of a run has a higher one.",
     "Holding.run": "The run.",
 }
@@ -101,15 +123,18 @@ def declared(parameter: inspect.Parameter) -> str:
 
 
 def bare(annotation: Any) -> str:
-    """An annotation without the generator that carries it."""
+    """An annotation without the generator that carries it, and with what it stands for if it is a name of ours."""
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
-    return text[3:-1] if text.startswith("Op[") else text
+    text = text[3:-1] if text.startswith("Op[") else text
+    return ALIASES.get(text, text)
 
 
 def members(cls: type) -> Iterator[tuple[str, Any]]:
     """The public operations, methods and properties of a class, in the order of the code."""
     for name, member in vars(cls).items():
-        if not name.startswith("_") and (callable(member) or is_property(member) or hasattr(member, "function")):
+        if not name.startswith("_") and (
+            callable(member) or is_property(member) or isinstance(member, classmethod) or hasattr(member, "function")
+        ):
             yield name, member
 
 
@@ -172,18 +197,25 @@ def described_class(name: str, cls: type) -> Iterator[str]:
     yield f"## `{name}`\n\n{paragraph(cls)}\n"
     if inherited := [base.__name__ for base in cls.__bases__ if base.__name__ in ("Holdfast", "Run")]:
         yield f"It has all that [`{inherited[0]}`](#{inherited[0].lower()}) has.\n"
-    if name in CONSTRUCTED:
-        yield f"- **`{signature(cls.__init__, name=name, skip_first=True)}`**\n"
-        return
+    if more := rest(cls):
+        yield f"{more}\n"
+    shown = FOR_USERS.get(name)
+    if shown is not None and "__init__" in shown:
+        yield f"- **`{signature(cls.__init__, name=name, skip_first=True)}`**"
     for attribute, annotation in attributes_of(cls):
+        if shown is not None and attribute not in shown:
+            continue
         yield f"- **`{attribute}{annotation}`**\n  {explained(cls, attribute)}"
     for member_name, member in members(cls):
+        if shown is not None and member_name not in shown:
+            continue
         attribute = getattr(cls, member_name)
         function = getattr(attribute, "function", attribute)
         if is_property(member):
             yield f"- **`{member_name}{typed(member)}`**\n  {paragraph(member)}"
         else:
-            how = signature(function, name=member_name, skip_first=not isinstance(member, staticmethod))
+            bound = isinstance(member, staticmethod | classmethod)
+            how = signature(function, name=member_name, skip_first=not bound)
             yield f"- **`{how}`**\n  {paragraph(function)}"
             if name == "Holdfast" and member_name == "register":
                 yield from registration()
@@ -222,8 +254,10 @@ def api() -> str:
     parts = [
         MADE_BY,
         "# The interface\n",
-        "Every public name of `holdfast`. A run is made and found through `Holdfast`, and worked with through `Run`.\n",
-        "On an `AsyncHoldfast` or `AsyncRun` every call below is awaited (not the properties, `close` and `register`).",
+        "Every public name of `holdfast`. A run is made and found through `Holdfast`, and worked with through `Run`.",
+        "`workflow`, `step` and what follows `Run`, down to `continue_as_new`, is for durable functions.\n",
+        "On an `AsyncHoldfast` or `AsyncRun` every call below is awaited (not the properties, `close` and `register`;",
+        "`follow` is iterated with `async for`).",
         "The exceptions are public names too: see [errors](errors.md).\n",
         "Lists of runs and of history entries are pages: see [`Page`](#page) and `limit`.\n",
     ]
@@ -251,8 +285,9 @@ def errors() -> str:
         [
             MADE_BY,
             "# Errors\n",
-            "Everything that Holdfast raises is a `holdfast.errors.HoldfastError`. What your own functions raise",
-            "inside of `run.once` is passed on as it is. A message names the thing, the place and the remedy.\n",
+            "Everything that Holdfast raises is a `holdfast.errors.HoldfastError`. What your own workflows, steps and",
+            "functions given to `run.once` raise is passed on as it is. A message names the thing, the place and the",
+            "remedy.\n",
             "```",
             drawing,
             "```\n",

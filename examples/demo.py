@@ -1,22 +1,25 @@
-"""What `make demo` shows: an agent is killed, goes on, waits for a person, is claimed once, forked and rolled back.
+"""What `make demo` shows: an order is killed, taken over by one of two workers, answered, forked and rolled back.
 
-Everything is real: the agent (`agent.py`) runs in processes of its own, the kill is SIGKILL, the store is a SQLite file
-in a fresh folder that is removed at the end. Each fact is checked; the first that is not true ends the demo with
-status 1.
+Everything is real: the order (`order.py`) runs in processes of its own, the kill is SIGKILL, the store is a SQLite file
+and the shop a few JSON files in a fresh folder that is removed at the end. Each fact is checked; the first that is not
+true ends the demo with status 1.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import agent
+import order
+import shop
 from rich.box import SIMPLE_HEAD
 from rich.columns import Columns
 from rich.console import Console
@@ -26,14 +29,15 @@ from rich.panel import Panel
 from rich.table import Table
 
 import holdfast
-from holdfast.errors import AnswerRefused, Claimed
+from holdfast.errors import AnswerRefused
 
-RUN = "report-7"
+RUN = "A-17"
 CHAPTERS = 7
+PATIENCE = 15.0  # seconds to wait for another process
 WILL = {
     "undo": "undo it",
     "irreversible": "leave it: it cannot be undone",
-    "uncertain": "leave it: killed in the act, then made again (the same file, undone above)",
+    "uncertain": "leave it: killed in the act, then made again (and that is undone)",
 }
 
 
@@ -71,8 +75,12 @@ class Screen:
         if not is_true:
             self.console.print(f"  [bold red]not true:[/] {escape(text)}")
             raise SystemExit(1)
-        sign = "[bold green]✓[/]" if self.rich else "ok:"
-        self.console.print(f"  {sign} {escape(text)}")
+        if not self.rich:
+            self.console.print(f"  ok: {text}", markup=False)
+            return
+        line = Table.grid(padding=(0, 1))  # so that what does not fit into a line begins below the text
+        line.add_row("[bold green]✓[/]", escape(text))
+        self.console.print(Padding(line, (0, 0, 0, 2)))
 
     def timeline(self, run: holdfast.Run) -> None:
         """The run's entries; those that a rollback abandoned are in brackets."""
@@ -103,183 +111,219 @@ class Screen:
                 self.console.print("  " + " | ".join(cells).rstrip(), markup=False)
 
 
-class Agent:
-    """The agent in a process of its own. Its lines are shown, and kept."""
+class Process:
+    """The order's program in a process of its own. Its lines are shown, and kept."""
 
-    def __init__(self, screen: Screen, store: str, run: str, folder: Path, *options: str, slow: float = 0.0) -> None:
-        self.screen = screen
+    def __init__(self, screen: Screen, name: str, *command: str, slow: float = 0.0) -> None:
+        self.name = name
         self.lines: list[str] = []
+        self._screen = screen
+        self._news = threading.Condition()
         self.process = subprocess.Popen(
-            [sys.executable, agent.__file__, store, run, str(folder), *options],
+            [sys.executable, order.__file__, *command],
             stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            env=os.environ | {"TOOL_SECONDS": str(slow), "PYTHONUTF8": "1"},
+            env=os.environ | {"STEP_SECONDS": str(slow), "PYTHONUTF8": "1"},
         )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
-    def read(self, until: str | None = None) -> None:
-        """Show its lines up to one that ends like this, or up to the end."""
+    def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.lines.append(line.strip())
-            self.screen.quiet(f"pid {self.process.pid}  {line.strip()}")
-            if until is not None and self.lines[-1].endswith(until):
-                return
+            self._screen.quiet(f"{self.name:8} {line.strip()}")
+            with self._news:
+                self.lines.append(line.strip())
+                self._news.notify_all()
 
-    def end(self) -> int:
-        self.read()
-        return self.process.wait()
+    def wait_for(self, text: str) -> None:
+        """Until it has said this."""
+        with self._news:
+            if not self._news.wait_for(lambda: any(text in line for line in self.lines), PATIENCE):
+                self._screen.fact(False, f"{self.name} says {text!r}")
 
-    def calls(self, what: str) -> int:
-        """How often it really called something."""
-        return sum(line.startswith(("tool", "model")) and what in line for line in self.lines)
+    def end(self, sent: signal.Signals | None = None) -> int:
+        """Send it a signal, and wait for its end."""
+        if sent is not None:
+            self.process.send_signal(sent)
+        try:
+            return self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self._screen.fact(False, f"{self.name} ends")
+            raise
+        finally:
+            self._reader.join(PATIENCE)
+
+    def steps(self, what: str = "") -> int:
+        """How often it really made a step."""
+        return sum(line.startswith("step") and what in line for line in self.lines)
 
 
-def listing(folder: Path) -> str:
-    return ", ".join(sorted(path.name for path in folder.iterdir())) or "(empty)"
+def shelf() -> dict[str, list[str]]:
+    """The world as it is on disk."""
+    bank, stock, parcels, mail = (shop.read(name) for name in ("bank", "stock", "parcels", "mail"))
+    return {
+        "charged": [f"{line['order']} {line['cents'] / 100:.2f}" for line in bank.values()],
+        "in stock": [f"{name} {count}" for name, count in stock.items() if name != "kept"],
+        "put aside": sorted(stock.get("kept", {}).values()),
+        "parcels": sorted(parcels.values()),
+        "letters": [f"{len(letters)} for {name}" for name, letters in mail.items()],
+    }
 
 
-def kill_and_go_on(screen: Screen, store: str, folder: Path) -> None:
-    screen.chapter("An agent works, and is killed in its third tool call")
-    first = Agent(screen, store, RUN, folder, slow=0.4)
-    first.read(until="summary.md")
+def show_world(screen: Screen, *columns: tuple[str, dict[str, list[str]]]) -> None:
+    names = list(columns[0][1])
+    screen.table(
+        ["the shop", *(title for title, _ in columns)],
+        [[name, *(", ".join(world[name]) or "-" for _, world in columns)] for name in names],
+    )
+
+
+def until(screen: Screen, what: str, is_so: Callable[[], bool]) -> None:
+    """Wait for something that another process does."""
+    limit = time.monotonic() + PATIENCE
+    while not is_so():
+        if time.monotonic() > limit:
+            screen.fact(False, what)
+        time.sleep(0.02)
+
+
+def kill(screen: Screen, store: str) -> Process:
+    screen.chapter("An order is worked on, and its process is killed")
+    first = Process(screen, "process", "place", RUN, "4200", "lamp", "desk", slow=0.4)
+    first.wait_for("reserve desk")
     screen.tell(f"kill -9 {first.process.pid}")
-    first.process.send_signal(signal.SIGKILL)
-    first.process.wait()
-    screen.fact(first.process.returncode == -signal.SIGKILL, f"process {first.process.pid} was ended by SIGKILL")
+    status = first.end(signal.SIGKILL)
+    screen.fact(status == -signal.SIGKILL, f"process {first.process.pid} was ended by SIGKILL")
     with holdfast.open(store) as hf:
         effects = {effect.target: effect.status for effect in hf.get(RUN).effects()}
     screen.fact(
-        effects == {"outline.md": "done", "draft.md": "done", "summary.md": "uncertain"},
+        effects == {"card of A-17": "done", "lamp": "done", "desk": "uncertain"},
         f"on record: {', '.join(f'{target} {status}' for target, status in effects.items())}",
     )
-    screen.fact(not (folder / "summary.md").exists(), f"the folder has {listing(folder)}")
+    screen.fact(shelf()["charged"] == ["A-17 42.00"], "the card was charged")
+    return first
 
-    screen.chapter("Started again with the same run id, it goes on")
-    second = Agent(screen, store, RUN, folder)
-    status = second.end()
-    names = ["turn 1", "outline.md", "turn 2", "draft.md", "turn 3", "summary.md"]
-    counts = [(name, first.calls(name), second.calls(name)) for name in names]
+
+def take_over(screen: Screen, store: str, first: Process, workers: list[Process]) -> None:
+    screen.chapter("Two workers are started: exactly one of them takes it over")
+    for worker in workers:
+        worker.wait_for("is at work")
+    with holdfast.open(store) as hf:
+        until(
+            screen,
+            "the order waits for a person",
+            lambda: hf.get(RUN).status == "waiting" and any(worker.steps() for worker in workers),
+        )
+    steps = ["charge", "reserve lamp", "reserve desk"]
+    processes = [first, *workers]
     screen.table(
-        ["calls of", "first process", "second process"], [[name, str(one), str(two)] for name, one, two in counts]
+        ["step made by", *(process.name for process in processes)],
+        [[step, *(str(process.steps(step)) for process in processes)] for step in steps],
+    )
+    screen.fact(sorted(worker.steps() for worker in workers) == [0, 1], "one worker went on, the other kept away")
+    screen.fact(
+        sum(worker.steps("charge") for worker in workers) == 0 and shelf()["charged"] == ["A-17 42.00"],
+        "what was done was not done again: the card was charged once",
     )
     screen.fact(
-        [two for _, _, two in counts] == [0, 0, 0, 0, 0, 1],
-        "what was done was not done again; only the call that died in the act was repeated",
+        shelf()["in stock"] == ["lamp 2", "desk 0"],
+        "the step that died in the act was made again, with the same key: one desk was put aside, not two",
     )
-    screen.fact(status == agent.WAITING, "then it paused for a person, and its process ended")
 
 
-def ask(screen: Screen, store: str) -> None:
-    screen.chapter("A person is asked")
+def ask(screen: Screen, store: str, workers: list[Process]) -> None:
+    screen.chapter("It waits for a person, and nothing is held for it meanwhile")
     with holdfast.open(store) as hf:
         run = hf.get(RUN)
         [question] = run.questions()
-        screen.tell(question.prompt)
-        for wrong in ({"send": "maybe"}, {"why": 7}):
+        screen.tell(f"{question.prompt}  {', '.join(field.name for field in question.fields)}")
+        screen.fact(run.info().holder is None, "nobody holds the run")
+        for wrong in ({"ship": "perhaps"}, {"ship": True, "carrier": "pigeon"}):
             try:
                 run.answer(wrong)
             except AnswerRefused as refused:
                 screen.fact(True, f"{wrong} is refused: {'; '.join(refused.problems)}")
             else:
                 screen.fact(False, f"{wrong} is refused")
-        screen.fact(run.questions() == (question,), "a refused answer consumes nothing")
-        run.answer({"send": "yes"}, by="demo")
-        screen.fact(run.status == "ready", "the answer 'yes' makes the run ready to go on")
+        run.answer({"ship": True, "carrier": "post"}, by="demo")
+        until(screen, "the order is completed", lambda: run.status == "completed")
+        result = run.result()
+    screen.fact(result == "A-17 went out by post", f"a worker went on with the answer: {result}")
+    statuses = [worker.end(signal.SIGTERM) for worker in workers]
+    screen.fact(statuses == [0, 0], "SIGTERM ends both workers in good order")
+    made = [(worker.steps("ship"), worker.steps("write to")) for worker in workers]
+    screen.fact(sorted(made) == [(0, 0), (1, 1)], "again exactly one of the two had gone on with it")
+    show_world(screen, ("now", shelf()))
 
 
-def ordinal(number: int) -> str:
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number, 'th') }"
-
-
-def claimant(store: str, folder: str) -> int:
-    """Another process of this script: claim the run when told to, and go on with it if that succeeds."""
+def fork(screen: Screen, store: str) -> None:
+    screen.chapter("Forked: what if the answer had been another one?")
     with holdfast.open(store) as hf:
         run = hf.get(RUN)
-        print("ready", flush=True)
-        sys.stdin.readline()
-        try:
-            with run.claim():
-                print(f"won (this is its {ordinal(run.epoch or 0)} holder)", flush=True)
-                sys.stdin.readline()
-                return agent.work(run, folder)
-        except Claimed as problem:
-            print(f"lost: {problem}", flush=True)
-            return agent.HELD
-
-
-def race(screen: Screen, store: str, folder: Path) -> None:
-    screen.chapter("Two processes claim the run at the same moment")
-    command = [sys.executable, __file__, "--claimant", store, str(folder)]
-    racers = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) for _ in range(2)
-    ]
-    for racer in racers:
-        assert racer.stdout is not None
-        racer.stdout.readline()
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-    said = {racer.pid: racer.stdout.readline().strip() for racer in racers if racer.stdout}
-    for pid, line in said.items():
-        screen.quiet(f"pid {pid}  {line}")
-    rest = [racer.communicate("go on\n", timeout=20)[0] for racer in racers]
-    screen.fact(sorted(line.split()[0] for line in said.values()) == ["lost:", "won"], "exactly one of two won")
-    screen.fact(
-        sorted(racer.returncode for racer in racers) == [agent.COMPLETE, agent.HELD]
-        and "".join(rest).count("send_message") == 1,
-        "the winner completed the run; the message was sent once",
-    )
-    screen.fact((folder / "outbox.txt").read_text().count("to customer") == 1, f"the folder has {listing(folder)}")
-
-
-def fork(screen: Screen, store: str, folder: Path, other: Path) -> None:
-    screen.chapter("Forked from an earlier checkpoint, with another instruction")
-    with holdfast.open(store) as hf:
-        run = hf.get(RUN)
-        before = run.checkpoint()
-        saves = [entry.seq for entry in run.history(kind="saved")]
-        copy = run.fork(at=saves[1], id=f"{RUN}-short")
-        screen.tell(f"{copy.id} shares the entries 0 to {saves[1]} of {RUN}")
+        before = run.audit().head
+        other = run.fork(answers={"ask#1": {"ship": True, "carrier": "courier"}}, id=f"{RUN}-courier")
+        screen.tell(f"{other.id} shares the entries 0 to {other.info().forked_from[1]} of {RUN}")  # type: ignore[index]
+        other.resume()
+        result = other.result()
+        screen.fact(result == "A-17 went out by courier", f"the fork's result: {result}")
         screen.fact(
-            copy.checkpoint().state == run.checkpoint(saves[1]).state, "it begins with the state of that moment"
+            shelf()["charged"] == ["A-17 42.00"] and shelf()["parcels"] == ["A-17 by courier", "A-17 by post"],
+            "it made only what comes after the answer: a second parcel, no second charge",
         )
-    third = Agent(screen, store, f"{RUN}-short", other, "--say", "Write the summary in one line.")
-    third.end()
-    with holdfast.open(store) as hf:
-        screen.fact(hf.get(RUN).checkpoint().state == before.state, f"{RUN} is as it was")
-    screen.fact(
-        third.calls("turn 1") + third.calls("outline.md") == 0 and (other / "summary.md").read_text() == "All is well.",
-        "the fork called only what comes after the fork point, and wrote a shorter summary",
-    )
+        screen.fact(
+            run.audit().head == before and run.result() == "A-17 went out by post", f"{RUN} is as it was, to the bit"
+        )
 
 
-def roll_back(screen: Screen, store: str, folder: Path, other: Path) -> None:
+def roll_back(screen: Screen, store: str) -> None:
     screen.chapter("Rolled back, with what it did undone")
     with holdfast.open(store) as hf:
         run = hf.get(RUN)
-        to = run.history(kind="saved").items[0].seq
-        screen.tell(f"before: {listing(folder)}")
-        plan = run.plan_rollback(to)
         screen.table(
-            ["effect", "at", "a rollback will"],
+            ["effect", "on", "a rollback will"],
             [
-                [f"{step.effect.tool} {step.effect.target}", str(step.effect.seq), WILL[step.action]]
-                for step in plan.steps
+                [planned.effect.tool, planned.effect.target or "", WILL[planned.action]]
+                for planned in run.plan_rollback(to=0).steps
             ],
         )
-        report = run.rollback(to)
-        screen.tell(f"after:  {listing(folder)}")
+        before = shelf()
+        report = run.rollback(to=0, then="cancelled")
+        after = shelf()
+        show_world(screen, ("before", before), ("after", after))
         screen.fact(
-            [effect.target for effect in report.undone] == ["summary.md", "draft.md"]
-            and listing(folder) == "outbox.txt, outline.md",
-            "the files written after that checkpoint are gone, newest first",
+            [effect.tool for effect in report.undone] == ["ship", "reserve", "reserve", "charge"],
+            "undone, newest first: the parcel, both reservations, the charge",
         )
         screen.fact(
-            [effect.target for effect in report.irreversible] == ["customer"],
-            "the sent message cannot be undone, and the report says so",
+            after["charged"] == [] and after["in stock"] == ["lamp 3", "desk 1"] and after["put aside"] == [],
+            "the money is back, and so are lamp and desk",
         )
-        screen.fact(listing(other) == "summary.md" and len(run.checkpoint().state) == 3, "the fork's files stay")
+        screen.fact(after["parcels"] == ["A-17 by courier"], "the fork's parcel stays: it is not this run's")
+        screen.fact(
+            [effect.tool for effect in report.irreversible] == ["thank"] and after["letters"] == before["letters"],
+            "the letter cannot be taken back, and the report says so",
+        )
         screen.timeline(run)
+
+
+def refuse(screen: Screen, store: str) -> None:
+    screen.chapter("An order that fails takes itself back")
+    with holdfast.open(store) as hf:
+        before = shelf()
+        run = hf.start(order.fulfil, "A-18", 990, ["lamp"], id="A-18")
+        between = shelf()
+        run.answer(order.Approval(ship=False, words="no such street"), by="demo")
+        try:
+            run.result()
+        except order.Refused as refused:
+            screen.fact(str(refused) == "no such street", f"a person refuses it: {refused}")
+        else:
+            screen.fact(False, "a person refuses it")
+        show_world(screen, ("before", before), ("while it asked", between), ("refused", shelf()))
+        screen.fact(run.status == "failed" and shelf() == before, "it failed, and the shop is as it was before")
 
 
 def audit(screen: Screen, store: str) -> None:
@@ -295,27 +339,36 @@ def audit(screen: Screen, store: str) -> None:
 
 def main() -> int:
     screen, started = Screen(), time.monotonic()
-    screen.title("Holdfast", "An agent loop that survives being killed. Each line with a sign was checked just now.")
+    screen.title("Holdfast", "An order that survives being killed. Each line with a sign was checked just now.")
+    logging.getLogger("holdfast").addHandler(logging.NullHandler())
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as scratch:
-        store, folder, other = f"sqlite:///{scratch}/runs.db", Path(scratch, "out"), Path(scratch, "out-short")
-        folder.mkdir()
-        kill_and_go_on(screen, store, folder)
-        ask(screen, store)
-        race(screen, store, folder)
-        fork(screen, store, folder, other)
-        roll_back(screen, store, folder, other)
+        os.environ["SHOP"] = scratch
+        shop.SHOP = Path(scratch)
+        shop.tell = lambda what, text: screen.quiet(f"{'demo':8} {what}   {text}")
+        store = f"sqlite:///{scratch}/orders.db"
+        with shop.opened("stock") as stock:
+            stock.update(lamp=3, desk=1)
+        first = kill(screen, store)
+        workers = [Process(screen, f"worker {n}", "work") for n in (1, 2)]
+        try:
+            take_over(screen, store, first, workers)
+            ask(screen, store, workers)
+        finally:
+            for worker in workers:
+                worker.process.kill()
+        fork(screen, store)
+        roll_back(screen, store)
+        refuse(screen, store)
         audit(screen, store)
     screen.console.print()
     screen.title(
         f"All true, in {time.monotonic() - started:.1f} s",
-        "examples/agent.py             the agent loop that you just saw: copy it\n"
-        "docs/tutorial/first-run.md    the same in ten minutes, by hand\n"
-        "docs/index.md                 all documents",
+        "examples/order.py                  the order that you just saw: copy it\n"
+        "docs/tutorial/first-workflow.md    the same in ten minutes, by hand\n"
+        "docs/index.md                      all documents",
     )
     return 0
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--claimant"]:
-        raise SystemExit(claimant(*sys.argv[2:]))
     raise SystemExit(main())

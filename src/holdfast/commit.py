@@ -6,7 +6,8 @@ thread: the waiting callers are the pool.
 
 Async callers never block their loop for somebody else's commit: while this loop has a single write to make it is
 committed inline (a thread hop would cost more than the commit), otherwise one flush is in flight off the loop and
-what arrives meanwhile is the next batch.
+what arrives meanwhile is the next batch. A task that writes again and again with nobody beside it need not even wait
+for the others of its tick; it lets the loop have its turn every `TURN` seconds.
 
 A submitted write is irrevocable: cancelling its awaiter does not take it back.
 """
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 import os
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context
@@ -26,6 +29,17 @@ from holdfast.stores.base import Outcome, Store, Transacting
 
 if TYPE_CHECKING:
     import asyncio
+
+TURN = 0.001
+_process = object()  # another one in a forked child
+
+
+def _be_another_process() -> None:
+    global _process
+    _process = object()
+
+
+os.register_at_fork(after_in_child=_be_another_process)
 
 
 class Ticket:
@@ -53,22 +67,21 @@ class Committer:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.commits = 0
-        self._pid = os.getpid()
-        self._queue: list[Ticket] = []
-        self._queue_lock = threading.Lock()
+        self._process = _process
+        self._queue: deque[Ticket] = deque()  # its own operations are atomic, so it needs no lock
         self._flush_lock = threading.Lock()
         self._flights: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
+        self._lone: tuple[int, float] = (0, 0.0)  # the task that came last, and until when it may go on at once
 
     def check_process(self) -> None:
         """Raise `StoreUnusable` in a forked child, before it waits for a lock that a thread of its parent had."""
-        if os.getpid() != self._pid:
+        if self._process is not _process:
             raise StoreUnusable(self.store.place, "it was opened before os.fork(); open the store again in the child")
 
     def submit(self, write: Write) -> Ticket:
         """Put a write in line. It is committed by the next `settle` or `settle_async` of anybody."""
         ticket = Ticket(write)
-        with self._queue_lock:
-            self._queue.append(ticket)
+        self._queue.append(ticket)
         return ticket
 
     def settle(self, ticket: Ticket) -> RunRecord | None:
@@ -76,7 +89,7 @@ class Committer:
         with self._flush_lock:
             if not ticket.settled:
                 self._flush()
-        return ticket.result()
+        return ticket.result() if ticket.outcome is not None else None
 
     def transact(self, act: Callable[[Any], Append]) -> None:
         """Run ``act`` on the store's own connection, and commit what it did together with the write that it gives."""
@@ -96,12 +109,18 @@ class Committer:
         loop = asyncio.get_running_loop()
         flight = self._flights.get(loop)
         if flight is None:
-            try:
-                await asyncio.sleep(0)  # let the other tasks of this tick bring their writes
-            except asyncio.CancelledError:
-                self._depart(loop)  # it is committed all the same
-                raise
-            flight = self._flights.get(loop)
+            task, until = self._lone
+            me = id(asyncio.current_task())
+            if task != me or time.monotonic() >= until:
+                self._lone = me, 0.0
+                try:
+                    await asyncio.sleep(0)  # let the other tasks of this tick bring their writes
+                except asyncio.CancelledError:
+                    self._depart(loop)  # it is committed all the same
+                    raise
+                if self._lone[0] == me:  # nobody came meanwhile
+                    self._lone = me, time.monotonic() + TURN
+                flight = self._flights.get(loop)
         if flight is None and len(self._queue) <= 1 and self._flush_lock.acquire(blocking=False):
             try:
                 if not ticket.settled:
@@ -140,38 +159,42 @@ class Committer:
             self._flush()
 
     def _flush(self) -> None:
-        batch: list[Ticket] = []
+        batch = list(self._queue)
         try:
-            with self._queue_lock:
-                batch, self._queue = self._queue, []
+            for _ in batch:
+                self._queue.popleft()
             if batch:
-                outcomes = self._apply(batch)
-                for ticket, outcome in zip(batch, outcomes, strict=True):
-                    _settle(ticket, outcome)
+                _settle(batch, self._apply([ticket.write for ticket in batch]))
         except BaseException:  # an interrupt: those who wait for the others must not take silence for success
-            for ticket in batch:
-                if not ticket.settled:
-                    _settle(ticket, StoreError(self.store.place, "the commit was interrupted; it may have been made"))
+            if late := [ticket for ticket in batch if not ticket.settled]:
+                interrupted = StoreError(self.store.place, "the commit was interrupted; it may have been made")
+                _settle(late, [interrupted] * len(late))
             raise
 
-    def _apply(self, batch: list[Ticket]) -> Sequence[Outcome | BaseException]:
+    def _apply(self, batch: list[Write]) -> Sequence[Outcome | BaseException]:
         try:
-            outcomes = self.store.apply([ticket.write for ticket in batch])
+            outcomes = self.store.apply(batch)
         except Exception as error:  # the transaction as a whole failed: nobody's write was made
             return [error] * len(batch)
         self.commits += 1
         return outcomes
 
 
-def _settle(ticket: Ticket, outcome: Outcome | BaseException) -> None:
-    ticket.outcome = outcome
-    ticket.settled = True
-    future = ticket.future
-    if future is not None:
-        with suppress(RuntimeError):  # its loop is closed, so nobody waits there any longer
-            future.get_loop().call_soon_threadsafe(_wake, future)
+def _settle(tickets: Sequence[Ticket], outcomes: Sequence[Outcome | BaseException]) -> None:
+    """Tell how the writes went, and wake who waits for them: once for each loop."""
+    futures: list[asyncio.Future[None]] = []
+    for ticket, outcome in zip(tickets, outcomes, strict=True):
+        ticket.outcome = outcome
+        ticket.settled = True
+        if ticket.future is not None:
+            futures.append(ticket.future)
+    if futures:
+        for loop in {future.get_loop() for future in futures}:
+            with suppress(RuntimeError):  # it is closed, so nobody waits there any longer
+                loop.call_soon_threadsafe(_wake, [future for future in futures if future.get_loop() is loop])
 
 
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _wake(futures: Sequence[asyncio.Future[None]]) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(None)

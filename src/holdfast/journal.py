@@ -22,6 +22,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.codec import redacted_digest
+from holdfast.codec.frame import REDACTED
 from holdfast.errors import NoCheckpoint, RunDamaged
 from holdfast.model import Entry, Kind, Link, Rewind, RunRecord, Status
 
@@ -42,9 +43,9 @@ def payload_digest(payload: bytes) -> bytes:
 
 def chain(prev: bytes, seq: int, kind: str, at: int, state: int | None, payload: bytes) -> bytes:
     """The hash of an entry."""
-    return sha256(
-        b"%b%d|%b|%d|%d|%b" % (prev, seq, kind.encode(), at, -1 if state is None else state, payload_digest(payload))
-    ).digest()
+    digest = payload_digest(payload) if payload[:1] == REDACTED else sha256(payload).digest()
+    pointer = -1 if state is None else state
+    return sha256(b"%b%d|%b|%d|%d|%b" % (prev, seq, kind.encode(), at, pointer, digest)).digest()
 
 
 def next_entry(prev: bytes, seq: int, kind: str, at: int, state: int | None, payload: bytes) -> Entry:
@@ -66,7 +67,7 @@ def verify(run: str, entries: Iterable[Entry]) -> None:
 # --- erasure
 
 _KEPT_WHEN_ERASED: dict[str, tuple[str, ...]] = {
-    Kind.CREATED: ("definition", "version", "deadline", "parent", "depth"),
+    Kind.CREATED: ("definition", "version", "deadline", "seconds", "parent", "depth"),
     Kind.SAVED: (),
     Kind.STARTED: ("key",),
     Kind.INTENDED: ("key", "tool", "reversible"),
@@ -79,7 +80,7 @@ _KEPT_WHEN_ERASED: dict[str, tuple[str, ...]] = {
     Kind.RECEIVED: (),
     Kind.CHILD: ("key", "id", "tool", "n"),
     Kind.EMITTED: ("key", "n"),
-    Kind.CONTINUED: ("version", "deadline", "parent", "depth", "before"),
+    Kind.CONTINUED: ("version", "deadline", "seconds", "parent", "depth", "before"),
     Kind.UNDONE: ("effect", "ok"),
     Kind.COMPLETED: (),
     Kind.FAILED: (),
@@ -272,11 +273,17 @@ class Fold:
         self.questions: dict[int, Asked] = {}
         self.answers: dict[str, Any] = {}
         self.taken: set[int] = set()  # messages
+        self.loose: set[str] = set()  # calls that came after a failure, and need not come again if all goes well now
         self.ended: tuple[Status, Data] | None = None
         self.rolling: Rolling | None = None
 
     def add(self, seq: int, kind: str, at: int, data: Data) -> None:
         """Take the next entry. An unknown kind raises `RunDamaged`: a newer Holdfast wrote it."""
+        if kind == "done" and "intent" not in data:  # most entries are that, and no effect
+            self._done(seq, at, data)
+            self.log.append((seq, kind, at, data))
+            self.seq = seq
+            return
         enter = _ENTER.get(kind)
         if enter is None:
             if kind not in _KNOWN:
@@ -338,12 +345,14 @@ class Fold:
             self.input = {**self.input, **data["input"]}
         for key, result in data.get("results", {}).items():
             self.failures.pop(key, None)
+            self.loose.discard(key)
             self.steps[key] = Step(seq, None, None, result)
             self.questions = {n: asked for n, asked in self.questions.items() if asked.key != key}
         for key in data.get("again", ()):
             self._forget(key)
 
     def _forget(self, key: str) -> None:
+        self.loose.add(key)
         self.failures.pop(key, None)
         self.attempts.pop(key, None)
 
@@ -355,21 +364,17 @@ class Fold:
 
     def _done(self, seq: int, at: int, data: Data) -> None:
         key = data["key"]
-        if self.intents:
-            self.intents.pop(key, None)
-        if self.started:
-            self.started.pop(key, None)
-        if self.timers:
-            self.timers.pop(key, None)
-        if self.attempts:
-            self.attempts.pop(key, None)
+        if self.intents or self.started or self.timers or self.attempts:
+            for begun in (self.intents, self.started, self.timers, self.attempts):
+                begun.pop(key, None)
         if "message" in data:
             self.taken.add(data["message"])
-        intent = data.get("intent")  # not whatever was open: that may have been begun as something else
-        declared = self.ledger[intent].data if intent is not None else data
-        if key not in self.steps:
-            tool, digest = declared.get("tool"), declared.get("digest")
-            self.steps[key] = Step(seq, tool, digest, data.get("result"), "erased" in data)
+        if key not in self.steps or key in self.loose:
+            self.loose.discard(key)
+            # Not whatever was open: that may have been begun as something else.
+            declared = self.ledger[data["intent"]].data if "intent" in data else data
+            get = declared.get
+            self.steps[key] = Step(seq, get("tool"), get("digest"), data.get("result"), "erased" in data)
 
     def _resolved(self, seq: int, at: int, data: Data) -> None:
         if data["done"]:
@@ -389,6 +394,10 @@ class Fold:
             intent = data.get("intent")
             declared = self.ledger[intent].data if intent is not None else data
             self.timers.pop(key, None)
+            self.attempts.pop(key, None)
+            if key in self.loose:
+                self.loose.discard(key)
+                self.steps.pop(key, None)
             self.failures[key] = Failed(seq, declared.get("tool"), declared.get("digest"), data.get("failure"))
 
     def _asked(self, seq: int, at: int, data: Data) -> None:
@@ -433,6 +442,10 @@ class Fold:
 
     def _retried(self, seq: int, at: int, data: Data) -> None:
         self.ended = None
+        if "deadline" in data:
+            self.input = {**self.input, "deadline": data["deadline"]}
+        failed = min((self.failures[key].seq for key in data["keys"] if key in self.failures), default=seq)
+        self.loose |= {line["key"] for n, _, _, line in self.log if n > failed and "key" in line}
         for key in data["keys"]:
             self._forget(key)
 

@@ -98,7 +98,7 @@ def test_the_path_leads_to_the_problem() -> None:
         (int, "state: type cannot be stored"),
         (object(), "state: object cannot be stored"),
         (range(3), "state: range cannot be stored"),
-        ((number for number in ()), "state: generator cannot be stored"),
+        ((number for number in ()), "state: generator cannot be stored; make a list of it"),
         (memoryview(b""), "state: memoryview cannot be stored"),
         (..., "state: ellipsis cannot be stored"),
         ({"a": {"b c": [object()]}}, "state.a['b c'][0]: object cannot be stored"),

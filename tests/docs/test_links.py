@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.model import Kind
+
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -45,11 +47,17 @@ def test_every_document_is_in_the_index() -> None:
     assert [page for page in pages if f"({page})" not in index] == []
 
 
-def test_all_eleven_guarantees_name_their_tests() -> None:
+def test_every_guarantee_names_its_tests() -> None:
     text = (ROOT / "docs" / "explanation" / "guarantees.md").read_text()
+    numbers = re.findall(r"^\*\*(\d+)\. ", text, flags=re.MULTILINE)
     parts = re.split(r"^\*\*\d+\. ", text, flags=re.MULTILINE)[1:]
-    assert len(parts) == 11
+    assert numbers == [str(number) for number in range(1, 27)]
     assert all(TEST.search(part) for part in parts)
+
+
+def test_every_kind_of_entry_is_explained() -> None:
+    page = (ROOT / "docs" / "reference" / "formats.md").read_text()
+    assert [str(kind) for kind in Kind if f"`{kind}`" not in page] == []
 
 
 def test_pictures_load_nothing_from_outside() -> None:
@@ -57,3 +65,11 @@ def test_pictures_load_nothing_from_outside() -> None:
         text = picture.read_text().replace("http://www.w3.org/2000/svg", "")
         assert "http" not in text
         assert "href" not in text
+
+
+def test_every_event_of_the_log_is_explained() -> None:
+    """What is told to the log by name stands in the table of docs/howto/observe.md."""
+    page = (ROOT / "docs" / "howto" / "observe.md").read_text()
+    code = "".join(path.read_text() for path in (ROOT / "src" / "holdfast" / "engine").glob("*.py"))
+    told = set(re.findall(r'"((?:run|step|worker)\.[a-z_]+)"', code)) | {"run.completed", "run.cancelled"}
+    assert [event for event in sorted(told) if f"`{event}`" not in page] == []

@@ -243,9 +243,10 @@ def test_readme_shows_code_before_line_30() -> None:
     assert next(fences(README)).line < 30
 
 
-def test_the_tutorial_can_be_typed() -> None:
+@pytest.mark.parametrize("tutorial", sorted(ROOT.glob("docs/tutorial/*.md")), ids=lambda path: path.stem)
+def test_the_tutorial_can_be_typed(tutorial: Path) -> None:
     """At Python's prompt an indented block ends with an empty line."""
-    for fence in fences(ROOT / "docs" / "tutorial" / "first-run.md"):
+    for fence in fences(tutorial):
         if fence.language != "python" or fence.option("file"):
             continue
         typed: list[str] = []

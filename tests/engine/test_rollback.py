@@ -510,3 +510,15 @@ def test_what_is_marked_while_a_rollback_is_under_way_is_kept(hf: Holdfast, open
         assert names() == ["a"]
         assert other.checkpoint().completed == {"by the holder", "by another"}
     assert statuses(run) == {"a": "undone", "by the holder": "done", "by another": "done"}
+
+
+def test_a_rollback_may_give_the_run_up(hf: Holdfast) -> None:
+    run = hf.run("run")
+    start = run.save("start")
+    act(run, "a")
+    with pytest.raises(UsageError, match="'cancelled'"):
+        run.rollback(to=start, then="completed")
+    assert names() == [], "what is refused has undone nothing"
+    run.rollback(to=start, then="cancelled")
+    assert names() == ["a"]
+    assert run.status == "cancelled"

@@ -24,18 +24,17 @@ def test_the_demo_tells_the_truth(memdir: Path) -> None:
     for chapter in range(1, 8):
         assert f"\n{chapter}/7 " in told
     assert re.search(r"ok: process \d+ was ended by SIGKILL", told)
-    assert "summary.md uncertain" in told
-    assert "  calls of   | first process | second process\n" in told
-    assert "  draft.md   | 1             | 0\n" in told  # called by the first process, not by the second
-    assert "  summary.md | 1             | 1\n" in told  # died in the act, so it was called again
-    assert "send: 'maybe' is none of yes, no" in told
-    assert "won (this is its 3rd holder)" in told
-    assert "ok: exactly one of two won" in told
-    assert "then made again (the same file, undone above)" in told
-    assert "before: draft.md, outbox.txt, outline.md, summary.md\n" in told
-    assert "after:  outbox.txt, outline.md\n" in told
-    assert told.count("verifies") == 2
-    assert "not true" not in told
+    assert "card of A-17 done, lamp done, desk uncertain" in told
+    assert "  charge       | 1       | 0        | 0\n" in told  # by the killed process, and by no worker
+    assert "ok: one worker went on, the other kept away" in told
+    assert "carrier: 'pigeon' is none of post, courier" in told
+    assert "ok: again exactly one of the two had gone on with it" in told
+    assert "ok: the fork's result: A-17 went out by courier" in told
+    assert "  in stock  | lamp 2, desk 0                | lamp 3, desk 1\n" in told
+    assert "ok: the money is back, and so are lamp and desk" in told
+    assert "ok: it failed, and the shop is as it was before" in told
+    assert told.count("verifies") == 3
+    assert "not true:" not in told
     assert "\x1b" not in told, "plain lines where there is no terminal"
     assert list(memdir.iterdir()) == [], "nothing is left behind"
 
@@ -43,13 +42,14 @@ def test_the_demo_tells_the_truth(memdir: Path) -> None:
 def test_a_fact_that_is_not_true_ends_the_demo(memdir: Path) -> None:
     broken = memdir / "broken"
     broken.mkdir()
-    # A send that does nothing: the demo must notice that no message was sent.
+    # A refund that does nothing: the demo must notice that the money is not back.
     (broken / "sitecustomize.py").write_text(
         "import sys\n"
         f"sys.path.insert(0, {str(EXAMPLES)!r})\n"
-        "import agent_tools\n"
-        "agent_tools.send_message = lambda folder, to, text: 'sent'\n"
+        "import shop\n"
+        "@shop.charge.undo\n"
+        "def forget(receipt, order, cents): pass\n"
     )
     demo = run_demo(memdir, PYTHONPATH=str(broken))
     assert demo.returncode == 1
-    assert "not true" in demo.stdout
+    assert "not true:" in demo.stdout

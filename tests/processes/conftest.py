@@ -5,6 +5,7 @@ to act at the same moment, stopped, and killed. What a test counted it says with
 how that reaches the end of the test run.
 """
 
+import importlib.util
 import json
 import os
 import random
@@ -199,3 +200,47 @@ def counts(request: pytest.FixtureRequest) -> Callable[[str], None]:
         request.node.user_properties.append(("counts", line))
 
     return say
+
+
+def _load(script: str) -> Any:
+    spec = importlib.util.spec_from_file_location(script, HERE / f"{script}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+_labour = _load("labour")
+
+
+@pytest.fixture
+def labour() -> Any:
+    """The module `labour.py`: the workflows that its processes know."""
+    return _labour
+
+
+@pytest.fixture
+def workers(children: Callable[..., Child]) -> Callable[..., Child]:
+    """Starts worker processes on a store; each has begun to work when it is given."""
+
+    def start(url: str, *, wait: bool = True, **options: Any) -> Child:
+        child = children("labour.py", url, json.dumps(options))
+        if wait:
+            assert child.line() == "ready"
+        return child
+
+    return start
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    """Waits until something is so."""
+
+    def wait(what: Callable[[], Any], timeout: float = PATIENCE) -> None:
+        end = time.monotonic() + timeout
+        while not what():
+            assert time.monotonic() < end, "it did not come to be in time"
+            time.sleep(0.005)
+
+    return wait

@@ -419,7 +419,8 @@ class Codec:
 
 def _not_storable(kind: type) -> str:
     if kind.__module__ == "builtins":
-        return f"{kind.__qualname__} cannot be stored"
+        remedy = {"coroutine": "; await it first", "generator": "; make a list of it"}.get(kind.__qualname__, "")
+        return f"{kind.__qualname__} cannot be stored{remedy}"
     return (
         f"{kind.__qualname__} cannot be stored; convert it, or register it with "
         f"hf.register({kind.__name__}, encode=..., decode=...)"

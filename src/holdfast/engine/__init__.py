@@ -303,6 +303,9 @@ class Holdfast(Operable):
 
         from holdfast.engine.work import work
 
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise UsageError("work() would block the event loop; open the store with `async with`, and await hf.work()")
         asyncio.run(work(self._engine, concurrency=concurrency, queues=queues, until_idle=until_idle, grace=grace))
 
     # --- looking after the store

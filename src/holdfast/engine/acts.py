@@ -12,7 +12,8 @@ from typing import Any
 from holdfast.engine.define import StepFunction, current_scope
 from holdfast.engine.drive import Call, Op, Read
 from holdfast.engine.execution import Aborted, Execution, Scope, StepNow
-from holdfast.errors import LeaseLost, NotDone, UsageError
+from holdfast.engine.failures import one_line
+from holdfast.errors import HoldfastError, LeaseLost, NotDone, UsageError
 from holdfast.journal import Data
 from holdfast.model import Kind
 
@@ -31,17 +32,15 @@ def this_step() -> StepNow:
     """What the step that is running knows of itself: its run, key, attempt, and a key to pass to the outside.
 
     The idempotency key is the same for each attempt at the same step, also in another process after a crash, and
-    another one after the step was rolled back.
+    another one after the step was rolled back, or the workflow began anew.
     """
     scope = current_scope.get()
     if scope is None or scope.step is None:
         raise UsageError("this_step() is for code inside of a step that a run is calling")
     key, attempt = scope.step
     execution = scope.execution
-    fold, record = execution.lease.fold, execution.lease.record
-    begun = fold.intents.get(key)
-    generation = fold.generation if begun is None else sum(rewind.at < begun for rewind in record.rewinds)
-    digest = blake2b(f"{record.uid}/{generation}/{key}".encode(), digest_size=16).hexdigest()
+    record = execution.lease.record
+    digest = blake2b(f"{record.uid}/{_era(execution, key)}/{key}".encode(), digest_size=16).hexdigest()
     return StepNow(record.id, key, attempt, digest)
 
 
@@ -62,8 +61,29 @@ def act(
         intent |= {"undo": step.undo_name, "undo_retries": step.undo_retry.times}
     if step.at_most_once:
         return (yield from _at_most_once(execution, scope, intent, step, args, kwargs))
-    written = yield from execution.write([(Kind.INTENDED, intent)], f"arguments of {data['key']}")
-    return (yield from execution.attempts(scope, {"key": data["key"], "intent": written}, step, args, kwargs))
+    key, fold = data["key"], execution.lease.fold
+    written = fold.intents.get(key) if key in fold.attempts else None  # it is still the same that is tried again
+    if written is None:
+        written = yield from _intend(execution, intent)
+    return (yield from execution.attempts(scope, {"key": key, "intent": written}, step, args, kwargs))
+
+
+def _intend(execution: Execution, intent: Data) -> Op[int]:
+    """Say what is about to be done. What was begun before, and died in the act, keeps its idempotency key."""
+    key = intent["key"]
+    if (era := _era(execution, key)) != execution.era(execution.lease.fold.generation):
+        intent = {**intent, "era": era}
+    return (yield from execution.write([(Kind.INTENDED, intent)], f"arguments of {key}"))
+
+
+def _era(execution: Execution, key: str) -> str:
+    """When a step was begun first, as its idempotency key tells it."""
+    fold, record = execution.lease.fold, execution.lease.record
+    begun = fold.intents.get(key)
+    if begun is None:
+        return execution.era(fold.generation)
+    told = fold.ledger[begun].data.get("era")
+    return str(told) if told is not None else execution.era(fold.generation_at(begun, record.rewinds))
 
 
 def _at_most_once(
@@ -80,10 +100,13 @@ def _at_most_once(
         done = yield from _find_out(execution, key, step, args, kwargs)
         if done is not None:
             return done.result
-    attempt = fold.attempts[key].count if key in fold.attempts else 0
+    attempt = 0
+    if (before := fold.attempts.get(key)) is not None:
+        attempt = before.count
+        yield from execution.pause(scope, key, before.until)
     while True:
         attempt += 1
-        written = yield from execution.write([(Kind.INTENDED, intent)], f"arguments of {key}")
+        written = yield from _intend(execution, intent)
         yield Read(lambda: _confirm(execution))
         settled = {"key": key, "intent": written}
         try:
@@ -92,17 +115,23 @@ def _at_most_once(
             if attempt > step.retry.times:
                 yield from execution.fail(key, {**settled, "attempt": attempt}, error)
                 raise
-            yield from execution.retry_later(scope, settled, step, attempt, error)
+            text = one_line(error, execution.codec)
+            not_done = (Kind.RAISED, {**settled, "error": text})
+            yield from execution.retry_later(scope, {"key": key}, step, attempt, error, first=[not_done])
         except Exception as error:
-            text = execution.codec.scrub(f"{type(error).__name__}: {error}")[:2000]
+            text = one_line(error, execution.codec)
             yield from execution.write([(Kind.RAISED, {**settled, "error": text, "uncertain": True})])
-            execution.park(_doubt(key, step.name, f"raised {text}"))
+            execution.park(_doubt(execution, key, step, f"raised {text}"))
 
 
 def _confirm(execution: Execution) -> None:
     """Right before acting, make sure that nobody else took the run over: this process may have been asleep."""
-    execution.engine.worker.keep()
-    if not execution.lease.is_current():
+    try:
+        execution.engine.worker.keep()
+        current = execution.lease.is_current()
+    except HoldfastError as error:
+        execution.unwind(Aborted(error))
+    if not current:
         execution.unwind(Aborted(LeaseLost(execution.run.id)))
 
 
@@ -114,24 +143,34 @@ def _find_out(
     begun = fold.ledger[fold.intents[key]]
     how = f"raised {begun.error}" if begun.error else "was begun and its process died"
     if step.checker is None:
-        execution.park(_doubt(key, step.name, how))
+        execution.park(_doubt(execution, key, step, how))
     token = current_scope.set(Scope(execution, "", (key, 0)))
     try:
         found = yield Call(step.checker, args, kwargs)
+        done = isinstance(found, Done)
+        stored = execution.codec.encode(found.result, f"result of {key}") if done else None
+    except NotDone as error:
+        found, done = error, False
+    except Exception as error:
+        raised = one_line(error, execution.codec)
+        execution.park(_doubt(execution, key, step, f"{how}, its check raised {raised}"))
     finally:
         current_scope.reset(token)
-    done = isinstance(found, Done)
     if not done and found is not NotDone and not isinstance(found, NotDone):
-        execution.park(f"the check of step {key!r} gave {found!r}; it returns Done(result) or NotDone")
+        gave = f"{how}, its check gave {type(found).__name__} where it returns Done(result) or NotDone"
+        execution.park(_doubt(execution, key, step, gave))
     resolved: Data = {"key": key, "intent": fold.intents[key], "done": done, "by": "check"}
     if done:
-        resolved["result"] = execution.codec.encode(found.result, f"result of {key}")
+        resolved["result"] = stored
     yield from execution.write([(Kind.RESOLVED, resolved)], f"result of {key}")
     return found if done else None
 
 
-def _doubt(key: str, name: str, how: str) -> str:
+def _doubt(execution: Execution, key: str, step: StepFunction[..., Any], how: str) -> str:
+    if execution.lease.record.key_id is not None and " raised " in f" {how}":
+        how = "raised an error"  # a reason stands in the clear, where nothing of an encrypted run may be read
+    ask = "" if step.checker is None else "; or run.unblock(), which asks its check"
     return (
-        f"step {key!r} ({name}) {how}, and it is not known whether it was done; say what happened with "
-        f"run.resolve({key!r}, done=True, result=...) or done=False"
+        f"step {key!r} ({step.name}) {how}, and it is not known whether it was done; say what happened with "
+        f"run.resolve({key!r}, done=True, result=...) or done=False{ask}"
     )

@@ -10,7 +10,7 @@ A restored run that was still going on is parked (`Status.BLOCKED`): a copy neve
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -50,12 +50,12 @@ def _path_of(path: Any) -> str:
     return os.fsdecode(path)
 
 
-def _backup(store: Store, path: str) -> int:
+def _backup(store: Store, path: str, only: Collection[str] | None = None) -> int:
     digest, runs = sha256(), 0
     temporary = f"{path}.{store.clock.random_bytes(6).hex()}.new"  # process numbers come again, in containers soon
     try:
         with open(temporary, "xb") as file:
-            for line in _lines(store):
+            for line in _lines(store, only):
                 digest.update(line)
                 file.write(line)
                 runs += 1
@@ -75,13 +75,13 @@ def _backup(store: Store, path: str) -> int:
     return runs - 1
 
 
-def _lines(store: Store) -> Iterator[bytes]:
+def _lines(store: Store, only: Collection[str] | None) -> Iterator[bytes]:
     yield msgspec.json.encode({"format": FORMAT, "oldest_reader": READER}) + b"\n"
     runs: list[tuple[int, str]] = []
     before = None
     while page := store.find(Filter(hidden=None), before=before, limit=500):
         before = page[-1].uid
-        runs += [(len(record.lineage), record.uid) for record in page]
+        runs += [(len(record.lineage), record.uid) for record in page if only is None or record.uid in only]
     for _, uid in sorted(runs, reverse=True):  # forks first: what they share is in their origins when these are read
         archived = _archived(store, uid)
         if archived is not None:

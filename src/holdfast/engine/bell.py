@@ -2,7 +2,8 @@
 
 Whoever posts, enqueues or lets go of a run rings the bell of its own engine. What other processes commit is noticed by
 the store's version, which costs next to nothing to ask for: one look every few milliseconds for the whole process,
-however many runs wait, and none while nobody listens.
+however many runs wait, and none while nobody listens. Who listens in a store that is busy is woken no more often than
+that.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 LOOK_EVERY = 0.05  # seconds
 
+Heard = tuple[int, int]  # the store's version, and how often the bell was rung
+
 
 class Bell:
     """Rings when something was committed."""
@@ -29,9 +32,10 @@ class Bell:
         self._count = 0
         self._loops: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
 
-    def heard(self) -> int:
+    def heard(self) -> Heard:
         """What to give to `listen`, asked for before looking at the store."""
-        return self._store.version() + self._count
+        count = self._count
+        return self._store.version(), count
 
     def ring(self) -> None:
         """Wake everybody of this process who listens."""
@@ -43,18 +47,20 @@ class Bell:
             with suppress(RuntimeError):  # its loop is closed, so nobody waits there any longer
                 loop.call_soon_threadsafe(event.set)
 
-    def listen(self, heard: int, seconds: float | None) -> None:
+    def listen(self, heard: Heard, seconds: float | None) -> None:
         """Return when something was committed since, or after that many seconds."""
         until = None if seconds is None else time.monotonic() + seconds
-        while self.heard() == heard:
+        while True:
             left = LOOK_EVERY if until is None else min(LOOK_EVERY, until - time.monotonic())
             if left <= 0:
                 return
             with self._rung:
-                self._rung.wait(left)
+                rung = self._count != heard[1] or self._rung.wait(left)
+            if rung or self.heard() != heard:
+                return
 
-    async def listen_async(self, heard: int, seconds: float | None) -> None:
-        """The same for a caller on an event loop."""
+    async def listen_async(self, heard: Heard, seconds: float | None, *, here: bool = False) -> None:
+        """The same for a caller on an event loop. With ``here``, what other processes commit is of no interest."""
         import asyncio
 
         event, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -62,13 +68,17 @@ class Bell:
         with self._rung:
             self._loops[event] = loop
         try:
-            while self.heard() == heard:
-                left = LOOK_EVERY if until is None else min(LOOK_EVERY, until - time.monotonic())
-                if left <= 0:
+            await asyncio.sleep(0)  # the others of this loop get their turn, whatever happens
+            while self._count == heard[1]:
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
                     return
-                event.clear()
+                if not here:
+                    left = LOOK_EVERY if left is None else min(LOOK_EVERY, left)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(event.wait(), left)
+                if not here and self.heard() != heard:
+                    return
         finally:
             with self._rung:
                 del self._loops[event]

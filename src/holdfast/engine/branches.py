@@ -1,17 +1,40 @@
 """Several things at once inside of one run: `gather`, `map`, `first` and `timeout`.
 
 Each branch has a scope of its own, numbered by its place in the call, so that keys are stable whatever the
-interleaving. In an async workflow a branch is a coroutine, and these are awaited. In a sync one a branch is a function
-without arguments, which runs in a thread.
+interleaving. In an async workflow a branch is a coroutine, and these are awaited; plain `asyncio.gather`, task groups
+and `create_task` work as well, and number their tasks by creation. In a sync one a branch is a function without
+arguments, which runs in a thread; more than `MAX_THREADS` of one call take turns.
 
-A branch that waits does not hold up the others. `gather` and `map` end when every branch has ended; an error of one
-does not stop the others, and is raised when they are through (the first by place). `first` and `timeout` journal how
-they ended, and stop the branches that lost at their next durable call; async ones are cancelled.
+**Waiting.** A branch that asks, sleeps, receives, or waits for a child or for its next attempt does not hold up the
+others. The run pauses when every branch waits and no step is active. In an async workflow a branch that waits for
+something else (`asyncio.sleep`, a socket, a thread, a future of one's own) keeps the run going; waiting for another
+branch does not: by gather or a task group, or by an event, a lock or a queue, unless that is a module's global, which
+others may use too. The time limits of asyncio itself (`asyncio.timeout`, `wait_for`) do not survive a pause, and a race
+of one's own (`FIRST_COMPLETED`, `as_completed`) may go another way in a replay: use `timeout` and `first`.
+
+**Pausing.** A run that pauses, or is stopped, is taken apart: async branches are cancelled, sync ones unwound. From
+then on every durable call raises at once, so that ``finally`` and ``except`` blocks do no durable harm. What they do
+outside of steps is done each time.
+
+**Order.** Async branches are given what their calls return one at a time, in the order of the journal, so that a replay
+meets what they share in memory in the same states. When something else woke a branch (`asyncio.sleep`, a socket) is not
+recorded: do that in a step. Sync branches are threads; what they share is theirs to guard.
+
+**Failing.** `gather` and `map` end when every branch has ended: an error of one does not stop the others, and is raised
+when they are through (the first by place; with ``return_exceptions`` it takes the place of the result). While another
+branch waits, so does the error. With `asyncio.gather` it is raised at once and the others go on; a task group cancels
+them. An error of a task that nobody awaits is not told to anybody.
+
+**Cancelling.** Who cancels a `gather`, `map`, `first` or `timeout` cancels its branches. `first` and `timeout` journal
+how they ended together with closing the questions of the branches that lost. These are stopped: async ones are
+cancelled, and are through before the call returns; sync ones are stopped at their next durable call. A step that they
+were in may have been done, in whole or in part; a sync one is not interrupted, and its result is journaled.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_threads
@@ -21,12 +44,13 @@ from typing import Any
 
 from holdfast.engine.checks import check_options, seconds_of
 from holdfast.engine.define import current_scope
-from holdfast.engine.drive import drive, drive_async
+from holdfast.engine.drive import Op, drive, drive_async
 from holdfast.engine.execution import Execution, Scope, Unwind
 from holdfast.engine.failures import describe
 from holdfast.engine.tasks import AsyncExecution
 from holdfast.engine.waits import here, timer
 from holdfast.errors import TimedOut, UsageError
+from holdfast.journal import Data
 from holdfast.model import Kind
 
 MAX_THREADS = 32
@@ -66,10 +90,18 @@ class _Later:
 
 
 def _fan(branches: Sequence[Branch], what: str) -> Scope:
-    scope = here(f"{what}()")
-    is_async = scope.execution.workflow.is_async
+    try:
+        scope = here(f"{what}()")
+        execution = scope.execution
+        if isinstance(execution, AsyncExecution):
+            execution.check_thread(f"{what}()")
+    except BaseException:
+        _close(branches)
+        raise
+    is_async = execution.workflow.is_async
     for branch in branches:
         if not callable(branch) and not (is_async and hasattr(branch, "__await__")):
+            _close(branches)
             wanted = "a coroutine, or a function without arguments" if is_async else "a function without arguments"
             raise UsageError(
                 f"{what}(): each branch is {wanted}, not {branch!r}; write {what}(lambda: charge(1), lambda: charge(2))"
@@ -142,14 +174,12 @@ class _Threads:
 
     def abandon(self) -> None:
         """Those that still run are stopped at their next durable call."""
-        for scope in self.scopes:
-            scope.stopped = True
-            for key in [key for key in self.scope.execution.waits if key.startswith(scope.path)]:
-                self.scope.execution.waits.pop(key, None)
+        _forget(self.scope.execution, self.scopes)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def outcomes(self) -> list[Any]:
         """What each branch gave. If one of them waits, this one does too."""
+        self._pool.shutdown(wait=False)
         for future in self.futures:
             if isinstance(future.exception(), Unwind):
                 self.scope.stopped = True
@@ -170,17 +200,22 @@ async def _all_async(scope: Scope, name: str, branches: list[Branch], limit: int
         if tasks:
             await asyncio.wait(tasks)
     except asyncio.CancelledError:
-        for task in tasks:
-            task.cancel()
+        await _cancel(tasks)
         raise
+    finally:
+        _close(branches)
     return _results([_outcome(task) for task in tasks], keep_errors)
 
 
 def _start(scope: Scope, name: str, coroutine: Any) -> asyncio.Task[Any]:
+    return _start_in(scope.branch(name), coroutine)
+
+
+def _start_in(scope: Scope, coroutine: Any) -> asyncio.Task[Any]:
     execution = scope.execution
     assert isinstance(execution, AsyncExecution)
     context = copy_context()
-    context.run(current_scope.set, scope.branch(name))
+    context.run(current_scope.set, scope)
     task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=asyncio.get_running_loop(), context=context)
     execution.follow(task)
     return task
@@ -206,6 +241,22 @@ def _outcome(task: asyncio.Task[Any]) -> Any:
 # --- races
 
 
+def _forget(execution: Execution, losers: Iterable[Scope]) -> list[tuple[str, Data]]:
+    """Stop branches that lost; the entries that close their questions."""
+    closing: list[tuple[str, Data]] = []
+    for scope in losers:
+        scope.stopped = True
+        keys = execution.waits_of(scope)
+        for key in keys:
+            execution.waits.pop(key, None)
+        closing += [
+            (Kind.CLOSED, {"question": seq})
+            for seq, asked in list(execution.lease.fold.questions.items())
+            if asked.key is not None and (asked.key in keys or asked.key.startswith(scope.path))
+        ]
+    return closing
+
+
 def first(*branches: Branch) -> Any:
     """What the branch gives that ends first; the others are stopped. Await it in async workflows.
 
@@ -227,9 +278,12 @@ class _Race:
     def recall(self) -> Any:
         return self.execution.recall(self.scope, self.key, self.n, "first", None)
 
-    def write(self, winner: int) -> Any:
-        self.execution.consumed.add(self.key)
-        return self.execution.write([(Kind.DONE, {"key": self.key, "n": self.n, "result": winner})])
+    def write(self, winner: int, scopes: list[Scope]) -> Op[None]:
+        execution = self.execution
+        execution.consumed.add(self.key)
+        losers = [scope for place, scope in enumerate(scopes) if place != winner]
+        lines = [(Kind.DONE, {"key": self.key, "n": self.n, "result": winner}), *_forget(execution, losers)]
+        yield from execution.in_turn((yield from execution.write(lines)))
 
     def run(self) -> Any:
         found = drive(self.recall(), self.execution.committer)
@@ -242,27 +296,47 @@ class _Race:
             threads.wait()
             threads.outcomes()  # which unwinds
         assert winner is not None
-        drive(self.write(winner), self.execution.committer)
+        _check_ended(threads.futures[winner])
+        drive(self.write(winner, threads.scopes), self.execution.committer)
         threads.abandon()
         return threads.futures[winner].result()
 
     async def run_async(self) -> Any:
+        try:
+            return await self._race()
+        finally:
+            _close(self.branches)
+
+    async def _race(self) -> Any:
         found = await drive_async(self.recall(), self.execution.committer)
         if found is not None:
-            for place, branch in enumerate(self.branches):
-                if place != found.result and hasattr(branch, "close"):
-                    branch.close()
             return await _start(self.scope, f"{self.key}.{found.result + 1}", _awaited(self.branches[found.result]))
-        tasks = [_start(self.scope, f"{self.key}.{n}", _awaited(branch)) for n, branch in enumerate(self.branches, 1)]
+        scopes = [self.scope.branch(f"{self.key}.{n}") for n in range(1, len(self.branches) + 1)]
+        tasks = [_start_in(scope, _awaited(branch)) for scope, branch in zip(scopes, self.branches, strict=True)]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             winner = next(place for place, task in enumerate(tasks) if task.done())
-            if isinstance(tasks[winner].exception(), Unwind):
-                raise Unwind
-            await drive_async(self.write(winner), self.execution.committer)
+            _check_ended(tasks[winner])
+            await drive_async(self.write(winner, scopes), self.execution.committer)
         finally:
             await _cancel([task for task in tasks if not task.done()])
         return tasks[winner].result()
+
+
+def _check_ended(branch: Future[Any] | asyncio.Task[Any]) -> None:
+    """Raise what a branch was interrupted with: that is no way to win."""
+    error = branch.exception()
+    if error is not None and not isinstance(error, Exception):
+        raise error
+
+
+def _close(branches: Iterable[Branch]) -> None:
+    """Nobody awaits any longer what was not begun."""
+    for branch in branches:
+        if isinstance(branch, asyncio.Future):
+            branch.cancel()
+        elif inspect.iscoroutine(branch) and inspect.getcoroutinestate(branch) == inspect.CORO_CREATED:
+            branch.close()
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
@@ -307,16 +381,20 @@ class _Timed:
     def timer(self) -> Any:
         return timer(self.execution, self.key, self.n, "timeout", self.seconds)
 
-    def in_time(self) -> Any:
-        return self.execution.write([(Kind.DONE, {"key": self.key, "n": self.n})])
+    def in_time(self) -> Op[None]:
+        execution = self.execution
+        yield from execution.in_turn((yield from execution.write([(Kind.DONE, {"key": self.key, "n": self.n})])))
 
     def expired(self) -> TimedOut:
         return TimedOut(self.execution.run.id, f"{self.key} took longer than {self.seconds:g} s")
 
-    def fail(self, error: TimedOut) -> Any:
-        data = {"key": self.key, "n": self.n, "final": True, "error": str(error)}
-        data["failure"] = describe(error, self.execution.codec)
-        return self.execution.write([(Kind.RAISED, data)])
+    def fail(self, error: TimedOut, loser: Scope) -> Op[None]:
+        execution = self.execution
+        data: Data = {"key": self.key, "n": self.n, "final": True, "error": str(error)}
+        data["failure"] = describe(error, execution.codec)
+        execution.failed.append((error, self.key))
+        lines = [(Kind.RAISED, data), *_forget(execution, [loser])]
+        yield from execution.in_turn((yield from execution.write(lines)))
 
     def left(self, until: int) -> float:
         return max(until - self.execution.clock.now(), 0) / 1_000_000
@@ -334,41 +412,40 @@ class _Timed:
                 threads.outcomes()
             threads.abandon()
             error = self.expired()
-            drive(self.fail(error), committer)
+            drive(self.fail(error, threads.scopes[0]), committer)
             raise error
+        _check_ended(threads.futures[0])
         drive(self.in_time(), committer)
         return threads.outcomes()[0] if (failed := threads.futures[0].exception()) is None else _throw(failed)
 
     async def run_async(self) -> Any:
+        try:
+            return await self._race()
+        finally:
+            _close([self.branch])
+
+    async def _race(self) -> Any:
         execution = self.execution
         assert isinstance(execution, AsyncExecution)
-        found = await drive_async(self.recall_or_close(), execution.committer)
+        found = await drive_async(self.recall(), execution.committer)
         if found is not None:
             return await _start(self.scope, f"{self.key}.1", _awaited(self.branch))
         until = await drive_async(self.timer(), execution.committer)
-        task = _start(self.scope, f"{self.key}.1", _awaited(self.branch))
+        scope = self.scope.branch(f"{self.key}.1")
+        task = _start_in(scope, _awaited(self.branch))
         clock = _start(self.scope, f"{self.key}.0", self._clock(until))
         try:
             await asyncio.wait([task, clock], return_when=asyncio.FIRST_COMPLETED)
             if task.done():
-                if isinstance(task.exception(), Unwind):
-                    raise Unwind
+                _check_ended(task)
                 await drive_async(self.in_time(), execution.committer)
             else:
                 error = self.expired()
-                await drive_async(self.fail(error), execution.committer)
+                await drive_async(self.fail(error, scope), execution.committer)
                 raise error
         finally:
             await _cancel([one for one in (task, clock) if not one.done()])
         return task.result()
-
-    def recall_or_close(self) -> Any:
-        try:
-            return (yield from self.recall())
-        except BaseException:
-            if hasattr(self.branch, "close"):
-                self.branch.close()
-            raise
 
     async def _clock(self, until: int) -> None:
         execution = self.execution

@@ -15,9 +15,9 @@ from holdfast.engine.define import current_scope
 from holdfast.engine.drive import Op, Read, drive
 from holdfast.engine.execution import Continued, Scope
 from holdfast.engine.waits import here
-from holdfast.errors import RunNotFound, UsageError
+from holdfast.errors import RunEnded, RunError, RunNotFound, UsageError
 from holdfast.journal import Data
-from holdfast.model import Kind
+from holdfast.model import ENDED, Kind
 from holdfast.stores.base import check_id
 from holdfast.views import moment
 
@@ -119,7 +119,10 @@ def _emit(scope: Scope, stream: str, value: Any) -> Op[None]:
 
 
 def send(run: str, message: Any, *, topic: str | None = None) -> None:
-    """Send a message to another run, exactly once. From outside of a workflow, use ``run.send(...)``."""
+    """Send a message to another run, exactly once. From outside of a workflow, use ``run.send(...)``.
+
+    Raises `RunNotFound`, or `RunEnded` if nothing receives it any longer.
+    """
     check_texts(topic=topic)
     scope = here("send()")
     drive(_send(scope, check_id(run), message, topic), scope.execution.committer)
@@ -131,21 +134,33 @@ def _send(scope: Scope, to: str, message: Any, topic: str | None) -> Op[None]:
     if (yield from execution.recall_now(scope, key, n, "send")) is not None:
         return
     execution.consumed.add(key)
-    from holdfast.engine.messages import post_message
-
-    record = yield Read(lambda: execution.engine.store.get(to))
-    if record is None:
-        raise RunNotFound(to, "so no message can be sent to it")
-    own = execution.lease
-    unique = f"{own.record.uid}/{own.fold.generation}/{key}"
-    yield from post_message(execution.engine, record, message, topic, unique, by=f"run {own.record.id}")
+    refused = yield from execution.unharmed(_post(scope, key, to, message, topic))
+    if refused is not None:
+        yield from execution.fail(key, {"key": key, "n": n}, refused)
+        raise refused
     yield from execution.write([(Kind.DONE, {"key": key, "n": n})])
 
 
-def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
-    """Begin the workflow anew with these arguments, under the same id. What was done so far is no longer replayed,
+def _post(scope: Scope, key: str, to: str, message: Any, topic: str | None) -> Op[RunError | None]:
+    """Leave the message with the run, if it was not left there before; why it cannot be, if so."""
+    from holdfast.engine.messages import post_message, was_posted
 
-    so that an endless loop stays cheap to resume. Its history stays; messages that wait are kept.
+    engine, own = scope.execution.engine, scope.execution.lease
+    unique = f"{own.record.uid}/{scope.execution.era(own.fold.generation)}/{key}"
+    record = yield Read(lambda: engine.store.get(to))
+    if record is None:
+        return RunNotFound(to, "there is no such run, so no message can be sent to it")
+    if record.status in ENDED and not (yield Read(lambda: was_posted(engine, record, unique))):
+        return RunEnded(to, f"it is {record.status}, so nothing receives the message")
+    yield from post_message(engine, record, message, topic, unique, by=f"run {own.record.id}")
+    return None
+
+
+def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
+    """Begin the workflow anew with these arguments, under the same id.
+
+    What was done so far is no longer replayed, so that an endless loop stays cheap to resume. Its history stays;
+    messages that wait are kept.
     """
     scope = here("continue_as_new()")
     if scope.path:

@@ -8,32 +8,58 @@ after that, so that a crash in between makes it claimable, and the next claim le
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Collection
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.define import Workflow
 from holdfast.engine.drive import Op, Read
-from holdfast.engine.execution import Execution, Scope
+from holdfast.engine.execution import Aborted, Execution, Scope
 from holdfast.engine.failures import revive
 from holdfast.engine.waits import wait
-from holdfast.errors import RunBlocked, RunCancelled, UsageError
+from holdfast.errors import (
+    DefinitionChanged,
+    HoldfastError,
+    RunBlocked,
+    RunCancelled,
+    RunDamaged,
+    RunEnded,
+    UsageError,
+    WorkflowMissing,
+)
 from holdfast.journal import Data
-from holdfast.model import ENDED, Kind, RunRecord, Status
-from holdfast.stores.base import MAX_ID
+from holdfast.model import ENDED, Filter, Kind, RunRecord, Status
+from holdfast.stores.base import LIVE, MAX_ID
 
 if TYPE_CHECKING:
     from holdfast.engine.lease import Lease
     from holdfast.engine.run import Run
+    from holdfast.engine.workflows import Input
 
-MAX_DEPTH = 50
+MAX_DEPTH = 20  # a child of a sync workflow is driven in place, so each costs some of Python's own depth
+STOPS_WITHIN = 10.0  # seconds that a rollback waits for a child that another worker drives
+_NOT_UNDONE = {
+    "undo_failed": "could not be undone",
+    "left": "irreversible",
+    "uncertain": "uncertain",
+    "repeated": "uncertain",
+}
 
 
-def child(scope: Scope, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op[Any]:
+def part_name(workflow: Workflow[..., Any]) -> str:
+    """What a workflow is called in the keys of its parent."""
+    return workflow.name.replace("/", "_").replace("#", "_")
+
+
+def child(
+    scope: Scope, call: tuple[str, int], workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Op[Any]:
     """The result of a workflow that is called by a workflow."""
-    from holdfast.engine.workflows import Input, begin, drive_on
+    from holdfast.engine.workflows import Input
 
     execution = scope.execution
-    name = workflow.name.replace("/", "_").replace("#", "_")
-    key, n = scope.allot(name)
+    name, (key, n) = part_name(workflow), call
     bound = workflow.bind(args, kwargs)
     given = Input.of(execution.codec, workflow, *bound)
     found = yield from execution.recall(scope, key, n, name, given.digest)
@@ -47,30 +73,73 @@ def child(scope: Scope, workflow: Workflow[..., Any], args: tuple[Any, ...], kwa
         )
     known = execution.lease.fold.children.get(key)
     if known is None:
-        data: Data = {"key": key, "n": n, "digest": given.digest, "id": _id(execution, key), "tool": name}
+        id = yield from _free_id(execution, key)
+        data: Data = {"key": key, "n": n, "digest": given.digest, "id": id, "tool": name}
         yield from execution.write([(Kind.CHILD, {**data, "reversible": True})])
         known = execution.lease.fold.children[key]
-    parent = {"uid": execution.run.uid, "id": execution.run.id, "key": key}
-    run, lease = yield from begin(
-        execution.engine, type(execution.run), workflow, given, known.id, held=True, parent=parent, depth=depth
-    )
     execution.active[key] = time.monotonic()
     try:
-        yield from drive_on(run, lease)
+        run = yield from _drive(execution, workflow, given, known.id, key, depth)
     finally:
         execution.active.pop(key, None)
 
     def ready() -> bool:
-        return run._record().status in ENDED
+        record = run._record()  # of one that leaves word just now, the status does not tell yet
+        return record.status in ENDED or run._refold(record).ended is not None
 
     yield from wait(execution, scope, key, None, ready)
     return (yield from _result(execution, key, {"key": key, "n": n, "digest": given.digest}, run, workflow))
 
 
+def _drive(execution: Execution, workflow: Workflow[..., Any], given: Input, id: str, key: str, depth: int) -> Op[Run]:
+    """Make the child if there is none yet, and drive it until it ends or has to wait.
+
+    What is wrong with the store says nothing about the workflow, so it is not raised there.
+    """
+    from holdfast.engine.workflows import QUEUE, begin, drive_on
+
+    parent = {"uid": execution.run.uid, "id": execution.run.id, "key": key}
+    queue = execution.lease.record.queue or QUEUE
+    try:
+        run, lease = yield from begin(
+            execution.engine,
+            type(execution.run),
+            workflow,
+            given,
+            id,
+            held=True,
+            parent=parent,
+            depth=depth,
+            queue=queue,
+        )
+        if lease is None and (yield Read(run._record)).parent != execution.run.uid:
+            raise DefinitionChanged(id, f"it is not a child of run {execution.run.id!r}")
+        with suppress(WorkflowMissing, RunDamaged):  # it waits for another process, or for a person
+            yield from drive_on(run, lease)
+    except DefinitionChanged as error:
+        execution.park(
+            f"the code no longer does what was recorded: {key!r} cannot be gone on with ({error}). Put back what it "
+            "did; then run.unblock(), or fork the run before it"
+        )
+    except HoldfastError as error:
+        execution.unwind(Aborted(error))
+    return run
+
+
+def _free_id(execution: Execution, key: str) -> Op[str]:
+    """An id for a new child. A run that has it already is somebody else's, such as a deleted parent's of this id."""
+    id = _id(execution, key)
+    if (yield Read(lambda: execution.engine.store.get(id))) is None:
+        return id
+    from hashlib import blake2b
+
+    return f"{execution.run.uid}/" + blake2b(id.encode(), digest_size=16).hexdigest()
+
+
 def _id(execution: Execution, key: str) -> str:
-    """An id for the child, which is the same if the parent dies before it was made."""
-    generation = execution.lease.fold.generation
-    tail = f"/{key}" if not generation else f"/{key}~{generation}"
+    """The id that tells people most: that of the parent, and the key of the call."""
+    era = execution.era(execution.lease.fold.generation)
+    tail = f"/{key}" if era == "0" else f"/{key}~{era}"
     parent = execution.run.id
     if len(parent) + len(tail) > MAX_ID:
         from hashlib import blake2b
@@ -86,14 +155,15 @@ def _result(execution: Execution, key: str, data: Data, run: Run, workflow: Work
     assert fold.ended is not None
     status, ended = fold.ended
     if status is Status.COMPLETED:
-        yield from execution.write([(Kind.DONE, {**data, "result": ended.get("result")})])
+        seq = yield from execution.write([(Kind.DONE, {**data, "result": ended.get("result")})])
+        yield from execution.in_turn(seq)
         return execution.value(execution.lease.fold.steps[key], key, workflow.types().get("return"))
     error: Exception
     if status is Status.FAILED and "failure" in ended:
         error = revive(ended["failure"], execution.codec)
     else:
         error = RunCancelled(run.id, ended.get("error") or "it was cancelled")
-    yield from execution.fail(key, data, error)
+    yield from execution.in_turn((yield from execution.fail(key, data, error)))
     raise error
 
 
@@ -116,30 +186,75 @@ def notify(run: Run, lease: Lease) -> Op[None]:
 
 def open_children(run: Run, lease: Lease) -> Op[list[Run]]:
     """The children that the run started and that have not ended."""
+    return (yield from _children(run, lease, [], frozenset(Status) - ENDED))
+
+
+def broken_children(run: Run, lease: Lease, keys: list[str]) -> Op[list[Run]]:
+    """The children to try again together with the run: those that made it fail, and those cancelled with it."""
+    return (yield from _children(run, lease, keys, {Status.FAILED, Status.CANCELLED}))
+
+
+def _children(run: Run, lease: Lease, keys: list[str], statuses: Collection[Status]) -> Op[list[Run]]:
+    """The children of these statuses whose end the workflow did not see yet, or is to forget: those of the keys."""
     found: list[Run] = []
     for key, known in lease.fold.children.items():
-        if key in lease.fold.steps or key in lease.fold.failures:
+        if key not in keys and (key in lease.fold.steps or key in lease.fold.failures):
             continue
         record = yield Read(lambda id=known.id: run._store.get(id))  # type: ignore[misc]
-        if record is not None and record.status not in ENDED:
+        if record is not None and record.parent == run.uid and record.status in statuses:
             found.append(run._sibling(record.id, record.uid))
     return found
+
+
+def next_move(run: Run) -> Op[int | None]:
+    """When the first of the run's descendants that have not ended can go on; None if none can by itself."""
+    moments: list[int] = []
+    held: set[str] = set()
+    pending = [run.uid]
+    while pending:
+        live = Filter(parent=pending.pop(), statuses=tuple(LIVE))
+        for record in (yield Read(lambda live=live: run._store.find(live, limit=100_000))):  # type: ignore[misc]
+            pending.append(record.uid)
+            if record.status is Status.RUNNING:
+                held.add(record.uid)
+            elif record.wake_at is not None:
+                moments.append(record.wake_at)
+            elif record.status is Status.READY and record.reason is None:  # with one, it waits for another process
+                moments.append(record.created_at)
+    if held:
+        dead = yield Read(lambda: run._store.orphans(limit=100_000))
+        moments += [record.created_at for record in dead if record.uid in held]
+    return min(moments, default=None)
 
 
 def take_back(run: Run, id: str) -> Op[None]:
     """Undo a child as a whole: cancel it, and roll it back to its beginning. Raises what it cannot."""
     from holdfast.engine.rollback import rollback
     from holdfast.engine.workflows import cancel
+    from holdfast.engine.workflows import wait as wait_for_end
 
     record: RunRecord | None = yield Read(lambda: run._store.get(id))
     if record is None:
         return
     part = run._sibling(record.id, record.uid)
     if record.status not in ENDED:
-        yield from cancel(part, f"run {run.id} is rolled back")
+        with suppress(RunEnded):  # just now, by itself; it is rolled back all the same
+            yield from cancel(part, f"run {run.id} is rolled back")
+        yield from wait_for_end(part, timeout=STOPS_WITHIN)
         record = yield Read(part._record)
     if record.status not in ENDED:
         raise RunBlocked(id, "it is held by another worker; it was asked to stop: roll back again when it has")
-    report = yield from rollback(part, record.chapter, then=Status.CANCELLED)
-    if report.failed:
-        raise RunBlocked(id, f"{len(report.failed)} of its effects could not be undone")
+    if not _is_taken_back(record):
+        yield from rollback(part, record.chapter, then=Status.CANCELLED)
+        record = yield Read(part._record)
+    fold = yield Read(lambda: part._refold(record))
+    left = Counter(mark.status for mark in fold.ledger.values() if mark.status in _NOT_UNDONE)
+    if left:
+        what = ", ".join(f"{count} {_NOT_UNDONE[status]}" for status, count in left.items())
+        raise RunBlocked(id, f"of its effects, {what}; see run.effects()")
+
+
+def _is_taken_back(record: RunRecord) -> bool:
+    """Whether the last that happened to a run is that it was rolled back to its beginning, and so cancelled."""
+    last = record.rewinds[-1] if record.rewinds else None
+    return last is not None and last.to == record.chapter and last.at == record.seq - 1

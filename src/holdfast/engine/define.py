@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from holdfast.engine.checks import check_options, check_texts
 from holdfast.engine.undo import declared_name, name_of
-from holdfast.errors import UsageError
+from holdfast.errors import UndoRefused, UsageError
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Scope
@@ -45,7 +45,10 @@ class Retry(Struct, frozen=True):
 
     def pause(self, attempt: int, chance: float) -> float:
         """Seconds to wait after an attempt (from 1) failed; ``chance`` is between 0 and 1."""
-        seconds = min(self.delay * self.backoff ** (attempt - 1), self.max_delay)
+        try:
+            seconds = min(self.delay * self.backoff ** (attempt - 1), self.max_delay)
+        except OverflowError:  # after some thousand attempts
+            seconds = self.max_delay
         return seconds * (0.5 + chance / 2) if self.jitter else seconds
 
 
@@ -70,6 +73,7 @@ class StepFunction(Generic[P, R]):
         self.name = name
         self.is_async = inspect.iscoroutinefunction(function)
         self._types: dict[str, Any] | None = None
+        self._signature: inspect.Signature | None = None
         self._look_like(function)
         self.settle_options()
 
@@ -85,6 +89,7 @@ class StepFunction(Generic[P, R]):
         self.has_intent = (
             self.undo_name is not None or self.target is not None or self.reversible is not None or self.at_most_once
         )
+        self.is_plain = not self.has_intent and not self.transactional and self.timeout is None
 
     def __repr__(self) -> str:
         return f"<step {self.name}>"
@@ -104,7 +109,10 @@ class StepFunction(Generic[P, R]):
     def __get__(self, instance: Any, owner: type) -> Any:
         if instance is None:
             return self
-        return self._changed(function=self.function.__get__(instance, owner))
+        if self._types is None:
+            self._types = annotations_of(self.function)  # here, so that they are not looked up for each call
+        bound = self.function.__get__(instance, owner)
+        return self._changed(function=bound, __wrapped__=bound, _signature=None)
 
     def _changed(self, **changes: Any) -> StepFunction[..., R]:
         copy: StepFunction[..., R] = object.__new__(StepFunction)
@@ -124,14 +132,20 @@ class StepFunction(Generic[P, R]):
         """The same step with something said for one call: ``charge.options(key=tool_use_id)(order)``."""
         check_texts(key=key, target=target)
         check_options(timeout=timeout)
-        if key == "":
-            raise UsageError(f"step {self.name}: a key is text that is not empty")
+        if key is not None and (not key or "#" in key or key.startswith("patched:")):
+            raise UsageError(
+                f"step {self.name}: key={key!r}: a key is text that is not empty, has no # and does not begin with "
+                "patched:, which are for the keys that Holdfast allots"
+            )
+        if timeout is not None and self.transactional:
+            raise UsageError(f"step {self.name} is transactional, and done in one go; it takes no timeout")
         given = {"key": key, "target": target, "timeout": timeout, "check_args": check_args}
         changes = {name: value for name, value in given.items() if value is not None}
         return cast(StepFunction[P, R], self._changed(**changes))
 
     def undo(self, function: F) -> F:
         """Declare what takes the step back; a rollback calls it with the step's result, then its arguments."""
+        _check_own_name(self, function)
         self.undo_name = declared_name(function)
         self.settle_options()
         return function
@@ -153,18 +167,46 @@ class StepFunction(Generic[P, R]):
             self._types = annotations_of(self.function)
         return self._types.get("return")
 
+    @property
+    def signature(self) -> inspect.Signature:
+        """What a call inside a run gives to it."""
+        if self._signature is None:
+            self._signature = inspect.signature(self.function)
+            if self.transactional:  # its first argument is given by the run
+                self._signature = self._signature.replace(parameters=[*self._signature.parameters.values()][1:])
+        return self._signature
+
     def target_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """What a call touches: the declared text with its arguments filled in, or what the declared function says."""
         if self.target is None or callable(self.target):
             return None if self.target is None else str(self.target(*args, **kwargs))
         if "{" not in self.target:
             return self.target
-        bound = inspect.signature(self.function).bind(*args, **kwargs)
+        bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         try:
             return self.target.format(**bound.arguments)
-        except (KeyError, IndexError, AttributeError, ValueError) as error:
+        except (KeyError, IndexError, AttributeError, TypeError, ValueError) as error:
             raise UsageError(f"step {self.name}: target={self.target!r} does not fit its arguments: {error}") from error
+
+
+_undos: dict[str, tuple[str, Callable[..., Any]]] = {}  # by name: the step that declared it, and the function
+
+
+def _check_own_name(step: StepFunction[..., Any], function: Any) -> None:
+    """An undo is found by its name, so two steps must not have different ones of the same name."""
+    name = getattr(function, "__qualname__", "")
+    if name.endswith("<lambda>"):
+        raise UndoRefused(f"the undo of step {step.name} is a lambda, which has no name to find it by; use def")
+    owner = f"{step.__module__}:{step.__qualname__}"
+    place = f"{getattr(function, '__module__', None)}:{name}"
+    declared_by, other = _undos.get(place, (owner, function))
+    if declared_by != owner and other is not function:
+        raise UndoRefused(
+            f"the undo of step {step.name} is named {name}, and so is that of {declared_by}; an undo is found by its "
+            "name, so give each its own"
+        )
+    _undos[place] = declared_by, function
 
 
 def _warn_if_lost(name: str) -> None:
@@ -326,8 +368,8 @@ def workflow(
 def _check_function(what: str, function: Any) -> None:
     if isinstance(function, StepFunction | Workflow):
         raise UsageError(f"{function!r} cannot be a {what} too; a workflow calls steps, each its own function")
-    if not callable(function) or isinstance(function, type):
-        raise UsageError(f"@{what} is for functions, not for {function!r}")
+    if not callable(function) or isinstance(function, type) or not hasattr(function, "__qualname__"):
+        raise UsageError(f"@{what} is for functions, not for {function!r}; wrap it in a function of its own")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         remedy = "use holdfast.emit to stream its output" if what == "workflow" else "return a list"
         raise UsageError(f"{what} {function.__qualname__}: a generator cannot be kept and gone on with; {remedy}")
@@ -359,8 +401,25 @@ def step(
     target: str | Callable[..., str] | None = None,
     reversible: bool | None = None,
     check_args: bool = True,
-    transactional: bool = False,
+    transactional: Literal[False] = False,
 ) -> Callable[[Callable[P, R]], StepFunction[P, R]]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    retries: int = 0,
+    delay: float = 1.0,
+    backoff: float = 2.0,
+    max_delay: float = 60.0,
+    jitter: bool = True,
+    retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
+    undo: Callable[..., Any] | None = None,
+    undo_retries: int = 2,
+    target: str | Callable[..., str] | None = None,
+    reversible: bool | None = None,
+    check_args: bool = True,
+    transactional: Literal[True],
+) -> Callable[[Callable[Concatenate[Any, P], R]], StepFunction[P, R]]: ...
 def step(
     function: Callable[..., Any] | None = None,
     /,
@@ -386,10 +445,11 @@ def step(
 
     Inside a run its result is kept, and the call is not made again. ``retries`` tries it again after errors of
     ``retry_on``, waiting ``delay`` seconds, then ``backoff`` times as long, up to ``max_delay``. ``at_most_once``
-    promises that it is never run twice: if its process dies in the act, ``check`` (or a person) says whether it was
-    done. ``undo`` takes it back in a rollback, tried again up to ``undo_retries`` times; ``target`` names what it
-    touches (text with the names of arguments in braces, or a function of them). ``transactional`` gives it the
-    store's own connection as its first argument, and commits what it does together with its result.
+    promises that it is never run twice: if its process dies in the act, or it raises, ``check`` (or a person) says
+    whether it was done; ``retries`` then counts for `NotDone` alone, which says that it is safe to try again.
+    ``undo`` takes it back in a rollback, tried again up to ``undo_retries`` times; ``target`` names what it touches
+    (text with the names of arguments in braces, or a function of them). ``transactional`` gives it the store's own
+    connection as its first argument, and commits what it does together with its result.
     """
     check_texts(name=name)
     check_options(retries=retries, delay=delay, backoff=backoff, max_delay=max_delay, timeout=timeout)
@@ -397,8 +457,6 @@ def step(
     on = retry_on if isinstance(retry_on, tuple) else (retry_on,)
     if not all(isinstance(kind, type) and issubclass(kind, Exception) for kind in on):
         raise UsageError(f"retry_on={retry_on!r}: takes an Exception class, or a tuple of them")
-    if at_most_once and retries:
-        raise UsageError("an at-most-once step is not retried; raise NotDone in it where it is safe to try again")
     if check is not None and not at_most_once:
         raise UsageError("check= is for at_most_once steps; others are simply run again")
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Generator
 from types import MethodType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.commit import Committer, Ticket
-from holdfast.engine.bell import Bell
+from holdfast.engine.bell import Bell, Heard
 from holdfast.errors import UsageError
 
 P = ParamSpec("P")
@@ -77,7 +77,7 @@ class Listen:
 
     __slots__ = ("bell", "heard", "seconds")
 
-    def __init__(self, bell: Bell, heard: int, seconds: float | None) -> None:
+    def __init__(self, bell: Bell, heard: Heard, seconds: float | None) -> None:
         self.bell = bell
         self.heard = heard
         self.seconds = seconds
@@ -147,7 +147,9 @@ def drive(operation: Op[R], committer: Committer) -> R:
                 elif type(request) is Read:
                     value = request.ask()
                 elif type(request) is Call:
-                    value = _result(request.function(*request.args, **request.kwargs), request)
+                    value = request.function(*request.args, **request.kwargs)
+                    if hasattr(value, "__await__"):
+                        refuse_awaitable(value, request.function)
                 elif type(request) is Nap:
                     request.clock.sleep(request.seconds)
                     value = None
@@ -193,11 +195,11 @@ async def drive_async(operation: Op[R], committer: Committer) -> R:
         return stop.value  # type: ignore[no-any-return]
 
 
-def _result(value: Any, request: Request) -> Any:
-    """The value, which must be there already: a coroutine that nobody awaits has done nothing."""
-    if not hasattr(value, "__await__"):
-        return value
+def refuse_awaitable(value: Any, function: Callable[..., Any]) -> NoReturn:
+    """A value must be there already: a coroutine that nobody awaits has done nothing."""
     if hasattr(value, "close"):
         value.close()
-    assert isinstance(request, Call)
-    raise UsageError(f"{request.function!r} is async; open the store with `async with` to call it")
+    raise UsageError(
+        f"{function!r} is async, or gave something to await, and nobody here awaits; declare it with async def "
+        "and, if it is not a step of an async workflow, open the store with `async with`"
+    )

@@ -66,6 +66,20 @@ def revive(data: Any, codec: Codec) -> Exception:
         raise ValueError("a stored error is nested too deeply") from None
 
 
+def account_of(error: BaseException, codec: Codec, limit: int) -> dict[str, Any]:
+    """What an entry says of an error: ``error`` for people, and ``failure`` as described. Both fit in the limit."""
+    text, failure = one_line(error, codec), describe(error, codec)
+    if len(to_text([text, failure])) > limit // 2:
+        text = text[: limit // 16]
+        failure = {"type": failure["type"], "message": failure["message"][: limit // 16]}
+    return {"error": text, "failure": failure}
+
+
+def one_line(error: BaseException, codec: Codec) -> str:
+    """One line for people, without the values of secrets: ``ValueError: text``. Never fails."""
+    return _clean(codec.scrub(f"{type(error).__name__}: {_text_of(error)}"))[:MESSAGE_CHARS]
+
+
 def summary(data: Any) -> str:
     """One line for lists: ``ValueError: text``."""
     failure = _read(data)

@@ -38,8 +38,8 @@ def fork(
 
     Of a workflow's run, it can go another way: ``input`` changes arguments by their names (then it begins at the
     beginning, unless ``at`` says otherwise), ``results`` what steps gave, by their keys, and ``answers`` what was
-    answered, by the keys of the questions (``ask#1``); then it goes on right after the last of these. With
-    ``at="failure"`` it goes on right before the step that failed.
+    answered, by the keys of the questions (``ask#1``); then it goes on right after the first of these. With
+    ``at="failure"`` it goes on right before the step that failed. Its deadline begins anew.
     """
     [made] = yield from fork_each(run, [{"at": at, "id": id, "input": input, "results": results, "answers": answers}])
     return made
@@ -80,6 +80,7 @@ def _create(
 ) -> Create:
     changed = {**(results or {}), **(answers or {})}
     point, again = _point(run, record, at, bool(input), list(changed))
+    again = [key for key in again if key not in changed]
     origin, shared = run._journals.entry(record, point)
     uid, now = new_uid(run._store.clock), run._store.clock.now()
     fork_id = check_id(id if id is not None else f"{run.id[:490]}.fork-{uid[-8:]}")
@@ -89,8 +90,11 @@ def _create(
         data["again"] = again
     if changed:
         data["results"] = {name: run._codec.encode(value, f"result of {name}") for name, value in changed.items()}
-    if input:
-        data["input"] = _input(run, record, point, input)
+    given = _input(run, record, point, input) if input else {}
+    if (seconds := _seconds(run, record, point)) is not None:
+        given["deadline"] = now + round(seconds * 1_000_000)
+    if given:
+        data["input"] = given
     payload = run._journals.seal(uid, key is not None, f"{point + 1}/{Kind.FORKED}", data, "fork")
     state = shared.seq if shared.kind == Kind.SAVED else shared.state
     entry = next_entry(shared.hash, point + 1, Kind.FORKED, now, state, payload)
@@ -119,35 +123,46 @@ def _create(
 
 def _point(run: Run, record: RunRecord, at: Point, has_input: bool, keys: list[str]) -> tuple[int, list[str]]:
     """Where the fork leaves its origin, and which failed steps it tries again."""
+    fold = run._journals.fold(record, record.seq) if keys or at == "failure" else None
+    changed = [_completed(run, fold, key) for key in keys] if fold is not None else []
     if at == "failure":
-        return _before_failure(run, record)
+        assert fold is not None
+        return _before_failure(run, record, fold)
     if at is not None:
         check_seq("at", at)
         return int(at), []
-    if keys:
-        fold = run._journals.fold(record, record.seq)
-        return max(_completed(run, fold, key) for key in keys), []
-    return (record.chapter if has_input else record.seq), []
+    if has_input:
+        return record.chapter, []
+    return min(changed, default=record.seq), []
 
 
 def _completed(run: Run, fold: Fold, key: str) -> int:
     found = fold.steps.get(key) or fold.failures.get(key)
     if found is None:
-        asked = next((one for one in fold.questions.values() if one.key == key), None)
-        if asked is None:
+        seqs = [seq for seq, _, _, data in fold.log if data.get("key") == key]
+        if not seqs:
             known = ", ".join([*fold.steps, *fold.failures][:20]) or "none"
             raise NoCheckpoint(run.id, f"it has no step or answer {key!r} to change; it has: {known}")
-        return asked.seq
+        return seqs[-1]  # it was begun, or asked
     return found.seq
 
 
-def _before_failure(run: Run, record: RunRecord) -> tuple[int, list[str]]:
-    fold = run._journals.fold(record, record.seq)
+def _before_failure(run: Run, record: RunRecord, fold: Fold) -> tuple[int, list[str]]:
     if fold.ended is None or fold.ended[0] is not Status.FAILED:
         raise NoCheckpoint(run.id, f"at='failure' is for a failed run, and it is {record.status}")
     keys = [key for key in fold.ended[1].get("keys", ()) if key in fold.failures]
-    seqs = [seq for seq, kind, _, data in fold.log if kind == Kind.FAILED or (data.get("key") in keys and keys)]
-    return min(seqs) - 1, keys
+    ended = max(seq for seq, kind, _, _ in fold.log if kind == Kind.FAILED)
+    point = min([ended, *(seq for seq, _, _, data in fold.log if data.get("key") in keys)]) - 1
+    retried = [key for seq, kind, _, data in fold.log if kind == Kind.RETRIED and seq > point for key in data["keys"]]
+    return point, sorted({*keys, *retried})
+
+
+def _seconds(run: Run, record: RunRecord, point: int) -> float | None:
+    """How long the run may take, if there is a limit."""
+    if record.queue is None:
+        return None
+    uid, first = run._journals.entry(record, run._journals.chapter(record, point))
+    return run._journals.data(record.id, uid, first).get("seconds")
 
 
 def _input(run: Run, record: RunRecord, point: int, changed: Mapping[str, Any]) -> Data:
@@ -157,14 +172,15 @@ def _input(run: Run, record: RunRecord, point: int, changed: Mapping[str, Any]) 
     if workflow is None:
         raise UsageError(f"input= needs workflow {record.workflow!r}, which is not declared in this process")
     names = list(workflow.signature.parameters)
+    takes_any = any(one.kind is one.VAR_KEYWORD for one in workflow.signature.parameters.values())
     unknown = [name for name in changed if name not in names]
-    if unknown:
+    if unknown and not takes_any:
         raise UsageError(f"workflow {workflow.name}{workflow.signature} has no argument {', '.join(unknown)}")
     args: list[Tree] = list(fold.input["args"])
     kwargs: dict[str, Tree] = dict(fold.input["kwargs"])
     for name, value in changed.items():
         tree = run._codec.encode(value, f"{workflow.name}.{name}")
-        place = names.index(name)
+        place = names.index(name) if name in names else len(args)
         if place < len(args):
             args[place] = tree
         else:

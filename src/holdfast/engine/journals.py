@@ -53,6 +53,8 @@ class Journals:
         self.codec = codec
         self.keyring = keyring
         self.max_bytes = max_bytes
+        # Texts up to this length are stored as they are: not compressed, and nobody is warned of their size.
+        self.plain_bytes = min(max_bytes // 2, max_bytes if store.compress_over is None else store.compress_over)
         self._keys: dict[str, DataKey] = {}
 
     # --- payloads
@@ -70,6 +72,8 @@ class Journals:
 
     def seal_text(self, uid: str, encrypted: bool, place: str, text: bytes, what: str) -> bytes:
         """The payload to store for data that is JSON text already."""
+        if not encrypted and len(text) <= self.plain_bytes:
+            return text
         check_size(text, what, limit=self.max_bytes, warn_at=self.max_bytes // 2)
         payload = squeeze(text, self.store.compress_over)
         if encrypted:

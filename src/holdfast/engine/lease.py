@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.codec import Tree, diff, to_text
 from holdfast.commit import Committer, Ticket
 from holdfast.engine.journals import Journals, Saved
-from holdfast.errors import LeaseLost, Redacted, RunDamaged
+from holdfast.errors import HoldfastError, LeaseLost, Redacted, RunDamaged
 from holdfast.journal import Data, Fold, next_entry, wants_snapshot
 from holdfast.model import Append, Change, Entry, Kind, RunRecord
 from holdfast.stores.base import appended
@@ -33,8 +33,10 @@ class Lease:
         self.fold = fold
         self.lost = False
         self.pending: Ticket | None = None  # the last write that was submitted
+        self.took: set[str] = set()  # the inbox items that are in the journal, or on their way there
         self._worker = record.worker
         self._journals = journals
+        self._clock = journals.store.clock
         self._committer = committer
         self._stale = False
         self._saved: Saved | None = None
@@ -56,6 +58,7 @@ class Lease:
                     self.lost = True
                 else:
                     self.record, self._saved, self.pending = now, None, None
+                    self.took.clear()
                     self.fold = self._journals.fold(now, now.seq)
                     self._stale = False
             if self.lost:
@@ -88,7 +91,11 @@ class Lease:
                 made[:] = [(Append(record.uid, record.id, record.epoch, self._worker, entries), data)]
                 return made[0][0]
 
-            self._committer.transact(write)
+            try:
+                self._committer.transact(write)
+            except HoldfastError:
+                self._stale = True  # it may have been made all the same
+                raise
             append, data = made[0]
             self.record = appended(self.record, append, mail=False)
             self.fold.add(append.entries[0].seq, kind, append.entries[0].at, data)
@@ -113,23 +120,29 @@ class Lease:
         With ``moves_state`` the current state is from now on the one saved at ``state``.
         """
         with self.lock:
-            self.check()
-            pointer = state if moves_state else self.record.state
-            entries = self._entries(lines, pointer, what)
+            if self._stale or self.lost or (self.pending is not None and self.pending.outcome is not None):
+                self.check()
+            entries = self._entries(lines, state if moves_state else self.record.state, what)
             if moves_state:
                 self._saved = None
             ticket = self._submit(entries, change, took, redact)
-            for entry, (kind, data) in zip(entries, lines, strict=True):
+            if took:
+                self.took.update(took)
+            for n, (kind, data) in enumerate(lines):
+                entry = entries[n]
                 self.fold.add(entry.seq, kind, entry.at, data)
             return ticket
 
     def _entries(self, lines: Sequence[tuple[str, Data]], state: int | None, what: str) -> list[Entry]:
-        record, entries = self.record, list[Entry]()
+        record = self.record
+        entries: list[Entry] = []
         seq, prev, at = record.seq, record.hash, self._now()
-        encrypted = record.key_id is not None
         for kind, data in lines:
             seq += 1
-            payload = self._journals.seal(record.uid, encrypted, f"{seq}/{kind}", data, what)
+            payload = to_text(data)
+            if record.key_id is not None or len(payload) > self._journals.plain_bytes:
+                place = f"{seq}/{kind}"
+                payload = self._journals.seal_text(record.uid, record.key_id is not None, place, payload, what)
             entry = next_entry(prev, seq, kind, at, state, payload)
             prev = entry.hash
             entries.append(entry)
@@ -137,7 +150,8 @@ class Lease:
 
     def _now(self) -> int:
         """The time, which never goes back within a journal."""
-        return max(self._journals.store.clock.now(), self.record.updated_at)
+        now, last = self._clock.now(), self.record.updated_at
+        return now if now > last else last
 
     def _submit(
         self,
@@ -223,6 +237,6 @@ class Lease:
 
     def settled(self, ticket: Ticket) -> None:
         """Note how a write went, once it is known; if it failed, nothing that was built on it holds."""
-        with self.lock:
-            if isinstance(ticket.outcome, BaseException):
+        if isinstance(ticket.outcome, BaseException):
+            with self.lock:
                 self._stale = True  # whether it is lost, the store will tell

@@ -31,6 +31,12 @@ def send(
     return (yield from post_message(run._engine, record, message, topic, unique, by))
 
 
+def was_posted(engine: Engine, record: RunRecord, unique: str) -> bool:
+    """Whether the message was left with the run before, by a sender who died before it could say so."""
+    key = f"message:{unique}"
+    return key in engine.store.taken(record.uid) or any(item.key == key for item in engine.store.inbox(record.uid))
+
+
 def post_message(
     engine: Engine, record: RunRecord, message: Any, topic: str | None, unique: str, by: str | None
 ) -> Op[bool]:

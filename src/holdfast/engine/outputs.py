@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.checks import check_history_page, check_texts
+from holdfast.engine.checks import check_history_page, check_seq, check_texts
 from holdfast.engine.drive import Async, Listen, Op, Read, drive, drive_async
 from holdfast.journal import is_live, live_ranges, name_in
 from holdfast.model import ENDED, Kind, RunRecord, Status
@@ -36,16 +36,25 @@ def outputs(run: Run, stream: str | None = None, *, limit: int = 100, after: str
 
 def _between(run: Run, record: RunRecord, lo: int, hi: int) -> list[Output]:
     ranges = live_ranges(record.rewinds, record.seq)
-    wanted = {entry.seq for entry in run._journals.headers(record, lo, hi) if entry.kind == Kind.EMITTED}
+    said = [entry.seq for entry in run._journals.headers(record, lo, hi) if entry.kind == Kind.EMITTED]
     found: list[Output] = []
-    for seq in sorted(wanted):
-        if not is_live(ranges, seq):
-            continue
-        uid, entry = run._journals.entry(record, seq)
-        data = run._journals.data(run.id, uid, entry)
-        if "erased" not in data:
-            value = run._journals.value(run.id, data["value"], f"output at {seq}")
-            found.append(Output(seq, moment(entry.at), data["stream"], value))
+    for first, last in _stretches([seq for seq in said if is_live(ranges, seq)]):
+        for uid, entry in run._journals.entries(record, first, last):
+            data = run._journals.data(run.id, uid, entry)
+            if "erased" not in data:
+                value = run._journals.value(run.id, data["value"], f"output at {entry.seq}")
+                found.append(Output(entry.seq, moment(entry.at), data["stream"], value))
+    return found
+
+
+def _stretches(seqs: list[int]) -> list[tuple[int, int]]:
+    """The numbers as stretches without gaps, so that what lies between them is not read: it may be large."""
+    found: list[tuple[int, int]] = []
+    for seq in seqs:
+        if found and found[-1][1] == seq - 1:
+            found[-1] = found[-1][0], seq
+        else:
+            found.append((seq, seq))
     return found
 
 
@@ -55,6 +64,7 @@ def follow(run: Run, stream: str = "output", *, after: int | None = None) -> Any
     In async code: ``async for value in run.follow()``. ``after`` is the ``seq`` to go on from.
     """
     check_texts(stream=stream)
+    check_seq("after", 0 if after is None else after)
     if isinstance(run, Async):
         return _follow_async(run, stream, -1 if after is None else after)
     return _follow(run, stream, -1 if after is None else after)
@@ -82,13 +92,13 @@ def _more(run: Run, stream: str, after: int) -> Op[tuple[list[Output], int, bool
         heard = yield Read(run._engine.bell.heard)
         record = yield Read(run._record)
         over = record.status in ENDED
-        if record.seq > after:
-            found = yield Read(partial(_between, run, record, after + 1, record.seq))
-            mine = [output for output in found if output.stream == stream]
-            after = record.seq
-            if mine or over:
-                return mine, after, over
-        elif over:
+        while after < record.seq:
+            upto = min(after + CHUNK, record.seq)
+            found = yield Read(partial(_between, run, record, after + 1, upto))
+            after = upto
+            if mine := [output for output in found if output.stream == stream]:
+                return mine, after, over and after == record.seq
+        if over:
             return [], after, True
         yield Listen(run._engine.bell, heard, 1.0 if record.status is Status.RUNNING else None)
 
@@ -96,6 +106,7 @@ def _more(run: Run, stream: str, after: int) -> Op[tuple[list[Output], int, bool
 def steps(run: Run) -> Op[tuple[StepInfo, ...]]:
     """The steps of the run in the order in which they began to count, with how each of them stands."""
     fold = yield from run._seen()
+    begun = "started" if (yield Read(run._record)).status is Status.RUNNING else "uncertain"
     found: dict[str, StepInfo] = {}
     times = {seq: at for seq, _, at, _ in fold.log}
 
@@ -111,7 +122,9 @@ def steps(run: Run) -> Op[tuple[StepInfo, ...]]:
         if kind == Kind.STARTED and key in fold.started:
             add(key, data.get("tool"), "started", seq)
         elif kind == Kind.INTENDED and key in fold.intents:
-            add(key, data.get("tool"), "uncertain", seq)
+            add(key, data.get("tool"), begun, seq)
+        elif kind == Kind.RAISED and "uncertain" in data and key in fold.intents:
+            add(key, fold.ledger[fold.intents[key]].data["tool"], "uncertain", seq, error=data.get("error"))
         elif kind == Kind.RAISED and key in fold.attempts:
             add(key, data.get("tool"), "retrying", seq, data.get("attempt", 1), data.get("error"))
         elif kind == Kind.RAISED and key in fold.failures:

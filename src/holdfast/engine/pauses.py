@@ -84,10 +84,8 @@ def answer(run: Run, value: Any, *, question: str | Question | None = None, by: 
         raise UsageError(f"run {run.id!r} has several open questions; name one of them with question=: {ids}")
     asked = chosen[0]
     checked = check_answer(run.id, Form(asked.fields, asked.single, asked.type), value)
-    data: Data = {"question": asked.seq, "id": asked.id, "value": run._codec.encode(checked, "answer"), "by": by}
-    record = yield Read(run._record)
-    item = run._journals.item(record, f"answer:{asked.id}", "answer", data, wakes=True)
-    if not (yield Read(lambda: run._store.post(record.uid, item))):
+    given: Data = {"value": run._codec.encode(checked, "answer")}
+    if not (yield from post_answer(run, asked.id, asked.seq, given, by)):
         raise QuestionClosed(run.id, f"question {asked.id} was answered by somebody else just now")
     run._engine.watch.tell(run.uid)
     run._engine.bell.ring()
@@ -95,19 +93,35 @@ def answer(run: Run, value: Any, *, question: str | Question | None = None, by: 
         yield from drain(run, run._lease)
 
 
-def drain(run: Run, lease: Lease) -> Op[None]:
-    """Move what waits in the inbox into the journal."""
+def post_answer(run: Run, id: str, question: int, given: Data, by: str | None = None) -> Op[bool]:
+    """Leave an answer in the inbox; False if there was one already."""
+    data: Data = {"question": question, "id": id, "by": by, **given}
+    record = yield Read(run._record)
+    item = run._journals.item(record, f"answer:{id}", "answer", data, wakes=True)
+    return bool((yield Read(lambda: run._store.post(record.uid, item))))
+
+
+def drain(run: Run, lease: Lease) -> Op[bool]:
+    """Move what waits in the inbox into the journal; whether there was anything. Several branches of a workflow may do
+    so at once.
+    """
     items = yield Read(lambda: run._store.inbox(run.uid))
-    items = [item for item in items if item.kind != "cancel"]  # for whoever drives the run
+    ended = lease.fold.ended is not None
+    items = [item for item in items if item.kind != "cancel" or ended]  # that is for whoever drives the run
     if not items:
-        return
+        return False
     lines: list[tuple[str, Data]] = []
     with lease.lock:
+        lease.check()
+        items = [item for item in items if item.key not in lease.took]
+        if not items:
+            return False
         fold = lease.fold.copy()
         for item in items:
             lines += preview(run.uid, fold, item, run._journals.item_data(run.id, run.uid, item))
         ticket = lease.write(lines, took=tuple(item.key for item in items))
     yield from run._settle(lease, ticket)
+    return True
 
 
 def _lines(uid: str, fold: Fold, item: Item, data: Data) -> list[tuple[str, Data]]:
@@ -115,7 +129,7 @@ def _lines(uid: str, fold: Fold, item: Item, data: Data) -> list[tuple[str, Data
     if item.kind == "answer":
         asked = fold.questions.get(data["question"])
         if asked is not None and question_id(uid, asked) == data["id"]:
-            return [(Kind.ANSWERED, {name: data[name] for name in ("question", "value", "by")})]
+            return [(Kind.ANSWERED, {name: value for name, value in data.items() if name != "id"})]
     elif item.kind == "mark" and data["key"] not in fold.steps:
         return [(Kind.MARKED, data)]
     elif item.kind == "message":

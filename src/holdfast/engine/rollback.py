@@ -7,10 +7,14 @@ acting and saying so is: an undo has to bear being called twice.)
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.checks import check_seq
-from holdfast.engine.drive import Call, Nap, Op, Read
+from holdfast.engine.drive import Async, Call, Nap, Op, Read
+from holdfast.engine.failures import one_line
 from holdfast.engine.pauses import drain
 from holdfast.engine.steps import effect
 from holdfast.engine.undo import find
@@ -42,28 +46,33 @@ def _action(mark: Mark) -> Any:
     return "undo" if mark.data.get("undo") and "erased" not in mark.data else "irreversible"
 
 
-def rollback(run: Run, to: int, *, then: Status | None = None) -> Op[RollbackReport]:
+def rollback(run: Run, to: int, *, then: Status | str | None = None) -> Op[RollbackReport]:
     """Undo the effects after this entry, newest first, and go on from there. The history stays.
 
     An undo that fails is reported and the others are still made. Works on ended runs too, which can then go on; with
-    ``then`` the run has that status afterwards.
+    ``then="cancelled"`` the run is given up instead.
     """
     check_seq("to", to)
+    if then not in (None, Status.CANCELLED):
+        raise UsageError(f"then={then!r}: after a rollback a run goes on, or it is 'cancelled'")
     if run._active:
         raise UsageError(
             f"run {run.id!r} cannot be rolled back while a step is running: {', '.join(sorted(run._active))}"
         )
-    ending: Data = {"cancelled": {"error": "rolled back", "by": None}} if then is Status.CANCELLED else {}
+    from holdfast.engine.workflows import wishes
+
+    ending: Data = {"cancelled": {"error": "rolled back", "by": None}} if then is not None else {}
     lease, owned = yield from run._enter(allow=LIVE | ENDED | {Status.BLOCKED})
     try:
-        return (yield from begin_rollback(run, lease, to, ending))
+        took = (yield from wishes(run)) if lease.fold.ended is not None else ()  # they were about what has ended
+        return (yield from begin_rollback(run, lease, to, ending, took))
     finally:
         yield from run._leave(lease, owned)
         run._engine.bell.ring()
 
 
-def begin_rollback(run: Run, lease: Lease, to: int, ending: Data) -> Op[RollbackReport]:
-    """Roll back under a lease. ``ending`` says how the run ends with it, if it does."""
+def begin_rollback(run: Run, lease: Lease, to: int, ending: Data, took: tuple[str, ...] = ()) -> Op[RollbackReport]:
+    """Roll back under a lease. ``ending`` says how the run ends with it, if it does; ``took`` what asked for that."""
     yield from drain(run, lease)  # an effect that was marked while the run was held is one to deal with
     record = yield Read(run._record)
     plan = rollback_plan(lease.fold, record, to)
@@ -74,7 +83,7 @@ def begin_rollback(run: Run, lease: Lease, to: int, ending: Data) -> Op[Rollback
     with lease.lock:
         run._check_not_rolling(lease)
         begun = Change(rollback=lease.seq + 1)
-        ticket = lease.write([(Kind.ROLLBACK_BEGUN, {"to": to, "plan": plan, **ending})], change=begun)
+        ticket = lease.write([(Kind.ROLLBACK_BEGUN, {"to": to, "plan": plan, **ending})], change=begun, took=took)
     yield from run._settle(lease, ticket)
     return (yield from finish_rollback(run, lease))
 
@@ -113,23 +122,37 @@ def _undo(run: Run, mark: Mark) -> Op[str | None]:
         try:
             yield from take_back(run, part)
         except Exception as error:  # it is reported, and the others are still undone
-            return f"{type(error).__name__}: {error}"[:2000]
+            return one_line(error, run._codec)
         return None
     function = find(mark.data["undo"])
+    is_plain = not isinstance(run, Async) and (yield Read(run._record)).queue is not None
+    call = partial(_in_a_loop, function) if is_plain and inspect.iscoroutinefunction(function) else function
     what, value = f"step {mark.key!r}", run._journals.value
     args = [value(run.id, stored, what) for stored in mark.data["args"]]
     kwargs = {name: value(run.id, stored, what) for name, stored in mark.data["kwargs"].items()}
     tries = 1 + int(mark.data.get("undo_retries", 0))
     for attempt in range(1, tries + 1):
         try:
-            yield Call(function, (value(run.id, mark.result, what), *args), kwargs)
+            yield Call(call, (value(run.id, mark.result, what), *args), kwargs)
         except Exception as error:  # whatever it is, it is reported, and the others are still undone
-            failed = run._codec.scrub(f"{type(error).__name__}: {error}")[:2000]
+            failed = one_line(error, run._codec)
             if attempt < tries:
                 yield Nap(run._store.clock, 0.1 * 2 ** (attempt - 1))
         else:
             return None
     return failed
+
+
+def _in_a_loop(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Call the async undo of a workflow's step from sync code: whoever rolls it back need not know how it was written.
+
+    In a thread, since the caller may be inside of a loop of its own.
+    """
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1, thread_name_prefix="holdfast-undo") as thread:
+        thread.submit(lambda: asyncio.run(function(*args, **kwargs))).result()
 
 
 def _report(fold: Fold, to: int, plan: list[int]) -> RollbackReport:

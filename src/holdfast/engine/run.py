@@ -166,6 +166,7 @@ class Run(Operable):
         back: Change | None = as_before(before)  # where it cannot even be read (no key), nothing changes
         try:
             lease.fold = yield Read(lambda: self._refold(record))
+            self._fold = None  # it is the lease's from now on, and changes under its lock
             back = None
             if record.rollback is not None:
                 yield from rollback.finish_rollback(self, lease)  # before anything else may be written
@@ -194,7 +195,7 @@ class Run(Operable):
 
     def _let_go(self, lease: Lease, change: Change | None = None) -> Op[None]:
         """Give up the lease in the store; if it was lost, there is nothing to give up."""
-        change = change or Change(status=resting_status(lease.fold), release=True)
+        change = change or Change(status=resting_status(lease.fold, lease.record), release=True)
         try:
             yield from self._write(lease, (), change=change)
         except LeaseLost:
@@ -327,6 +328,10 @@ class Run(Operable):
         """A handle on the same run for sync code."""
         return Run(self._engine, self.id, self.uid)
 
+    def _awaited(self) -> AsyncRun:
+        """A handle on the same run for async code."""
+        return AsyncRun(self._engine, self.id, self.uid)
+
     fork = Operation(fork)
     fork_each = Operation(fork_each)
     if TYPE_CHECKING:
@@ -406,7 +411,7 @@ class Run(Operable):
         if record.status is not Status.BLOCKED:
             raise UsageError(f"run {self.id!r} is {record.status}, not blocked")
         lease = yield from self._claim(ANY)
-        change = Change(status=resting_status(lease.fold), release=True)
+        change = Change(status=resting_status(lease.fold, lease.record), release=True)
         try:
             yield from self._write(lease, [(Kind.UNBLOCKED, {"by": by, "reason": record.reason})], change=change)
         except BaseException:
@@ -474,13 +479,16 @@ class AsyncRun(Run, Async):
         return AsyncHolding(self)
 
 
-def resting_status(fold: Fold) -> Status:
-    """The status of a run that nobody holds. With a rollback under way it is ready: the next claim finishes that."""
+def resting_status(fold: Fold, record: RunRecord) -> Status:
+    """The status of a run that nobody holds. With a rollback under way it is ready: the next claim finishes that.
+
+    So is a workflow's: what it waits for, and until when, is known only after it was driven.
+    """
     if fold.rolling is not None:
         return Status.READY
     if fold.ended is not None:
         return fold.ended[0]
-    return Status.WAITING if fold.questions else Status.READY
+    return Status.WAITING if fold.questions and record.queue is None else Status.READY
 
 
 def as_before(record: RunRecord) -> Change:

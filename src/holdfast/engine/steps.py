@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine.drive import Call, Op, Read
 from holdfast.engine.undo import name_of
 from holdfast.errors import NonDeterminism, NotDone, Redacted, Uncertain, UsageError
-from holdfast.journal import Data, Mark, Step
+from holdfast.journal import Data, Fold, Mark, Step
 from holdfast.model import Kind, Status
 from holdfast.stores.base import LIVE
 from holdfast.views import Effect, moment
@@ -190,17 +190,23 @@ def resolve(run: Run, key: str, *, done: bool, result: Any = None, by: str | Non
     data: Data = {"key": key, "done": done, "by": by}
     if done:
         data["result"] = run._codec.encode(result, f"result of {key}")
+    if (yield Read(run._record)).status is Status.BLOCKED:
+        _check_uncertain(run, (yield from run._seen()), key)  # before the claim, which lets it go on
     lease, owned = yield from run._enter(LIVE | {Status.BLOCKED})
     try:
         with lease.lock:
-            if key not in lease.fold.intents:
-                raise UsageError(f"step {key!r} of run {run.id!r} is not uncertain, so there is nothing to resolve")
+            _check_uncertain(run, lease.fold, key)
             data["intent"] = lease.fold.intents[key]
             ticket = lease.write([(Kind.RESOLVED, data)])
         yield from run._settle(lease, ticket)
     finally:
         yield from run._leave(lease, owned)
     run._engine.bell.ring()
+
+
+def _check_uncertain(run: Run, fold: Fold, key: str) -> None:
+    if key not in fold.intents:
+        raise UsageError(f"step {key!r} of run {run.id!r} is not uncertain, so there is nothing to resolve")
 
 
 def is_completed(run: Run, key: str) -> Op[bool]:

@@ -6,21 +6,29 @@ other task of the loop alone.
 
 When nothing is active and all tasks wait for each other or for something durable, the run is **quiet**: the lease is
 given up and the tasks are cancelled. A task that waits for something else (a socket, `asyncio.sleep`) keeps the run
-going. What the journal has is given to the tasks in the order in which it was recorded.
+going (`holdfast.engine.quiet`). While anything is parked, a look at all of this is always under way: at once after
+something happened, and now and then in any case.
+
+What a durable call gives is handed to its branch **in turn**: in the order of the journal, and only when nobody is busy
+with what was handed out before. So branches that share something in memory see the same order when they are replayed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import threading
 import weakref
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Coroutine, Generator
+from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import SystemClock
-from holdfast.engine.define import Workflow, current_scope
+from holdfast.engine.define import StepFunction, Workflow, current_scope, driving
 from holdfast.engine.drive import Call, Op, drive_async
 from holdfast.engine.events import WARNING, tell
 from holdfast.engine.execution import (
@@ -35,16 +43,25 @@ from holdfast.engine.execution import (
     Suspended,
     Unwind,
 )
+from holdfast.engine.quiet import OUTSIDE, RUNS, is_busy, shielded, waits_for
 from holdfast.engine.waits import IN_PLACE
+from holdfast.errors import UsageError
+from holdfast.model import Append
 
 if TYPE_CHECKING:
+    from holdfast.commit import Ticket
     from holdfast.engine.lease import Lease
     from holdfast.engine.run import Run
 
 LOOK_AGAIN = 0.05  # seconds after which a workflow that was not quiet is looked at again
 PATIENCE = 5.0  # seconds after which it is told that a cancelled task does not end
+GAP = 1.0  # seconds to wait, while a task is busy outside, for somebody to ask for what was recorded before
+STILL, STILL_MANY = 3, 6  # rounds of the loop in which nothing may happen until the next one has its turn
+FEW = 64  # so many tasks are looked at in each round
+SPIN = 200  # rounds after which a task that only spins is not waited for
 
-_loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
+_factories: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = weakref.WeakKeyDictionary()
+_driven: Counter[int] = Counter()  # how many workflows are driven by the loop of each thread
 
 
 class AsyncExecution(Execution):
@@ -54,14 +71,26 @@ class AsyncExecution(Execution):
         super().__init__(run, lease, workflow)
         self.tasks: set[asyncio.Task[Any]] = set()
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._parked: dict[asyncio.Future[None], tuple[str, int | None]] = {}
+        self._awaited_at: dict[str, str] = {}  # in which branch something is waited for, by key
         self._quiet = self._loop.create_future()
-        self._looking = False
-        self._draining = False
+        self._soon: asyncio.Handle | None = None
+        self._later: asyncio.TimerHandle | None = None
+        self._still = 0
+        self._drainer: asyncio.Task[None] | None = None
+        self._has_mail = False
+        self._has_looked = False  # into the inbox, since the run was claimed
         fold = lease.fold
         self._order = sorted(found.seq for known in (fold.steps, fold.failures) for found in known.values())
-        self._next = 0
-        self._turns: dict[int, asyncio.Future[None]] = {}
+        self._given: set[int] = set()
+        self._next = 0  # of what was recorded, the first that nobody was given yet
+        self._line: list[tuple[int, int, asyncio.Future[None]]] = []  # who waits for a turn, by what is to be given
+        self._turns: set[asyncio.Future[None]] = set()
+        self._flying: set[int] = set()  # what is being committed
+        self._held_up: float | None = None
+        self._is_patient = True
+        self._acting: set[asyncio.Task[Any]] = set()  # the tasks that are in a step which is not in the journal yet
 
     async def drive(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         """Call the workflow's function; how it went."""
@@ -71,12 +100,17 @@ class AsyncExecution(Execution):
         call: Any = partial(self.workflow.function, *args, **kwargs)
         tracer = self.engine.tracer
         function = call() if tracer is None else tracer.drive(self, call)
+        _driven[self._thread] += 1
+        driving.add(self._thread)
         root = asyncio.Task(function, loop=self._loop, context=context)
         self.follow(root)
         deadline = self._watch_deadline()
         try:
             await asyncio.wait({root, self._quiet}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            _driven[self._thread] -= 1
+            if not _driven[self._thread]:
+                driving.discard(self._thread)
             if deadline is not None:
                 deadline.cancel()
             if not root.done() and self.outcome is None:  # whoever awaits this was cancelled
@@ -98,29 +132,54 @@ class AsyncExecution(Execution):
         if deadline is None or not isinstance(self.clock, SystemClock):
             return None
         left = (deadline - self.clock.now()) / 1_000_000
-        total = (deadline - self.lease.fold.log[0][2]) / 1_000_000
-        return self._loop.call_later(max(left, 0), self.stop, Expired(total))
+        return self._loop.call_later(max(left, 0), self.stop, self._expired(deadline))
+
+    def _expired(self, deadline: int) -> Expired:
+        return Expired(self.lease.fold.input["seconds"])
+
+    def is_on(self, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether that is the loop that drives the workflow."""
+        return loop is self._loop
 
     def follow(self, task: asyncio.Task[Any]) -> None:
         """Count a task as one of the workflow's."""
         self.tasks.add(task)
         task.add_done_callback(self._ended)
+        self.look()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)
-        if not task.cancelled() and isinstance(task.exception(), Unwind):
-            pass  # asked for, so that nobody is told that it was never looked at
+        _look_at(task)
         self.look()
+
+    def perform(self, operation: Op[Any]) -> Any:
+        name: str = getattr(operation, "__name__", "")
+        self.check_thread(f"{name.strip('_')}()")
+        return super().perform(operation)
+
+    def check_thread(self, what: str) -> None:
+        """Raise `UsageError` in a thread: what has to be awaited can only be awaited on the workflow's own loop."""
+        if threading.get_ident() != self._thread:
+            name = threading.current_thread().name
+            raise UsageError(
+                f"{what} is called in thread {name} of the async workflow {self.workflow.name} (run {self.run.id!r}); "
+                "await it in the workflow itself: only sync steps can be called in a thread"
+            )
 
     # --- taking it apart
 
     def stop(self, outcome: Outcome) -> None:
         super().stop(outcome)
-        self._loop.call_soon_threadsafe(self._stopped)
+        self._tell(self._stopped)
 
     def release(self) -> None:
         Execution.stop(self, Released())
-        self._loop.call_soon_threadsafe(self._release)
+        self._tell(self._release)
+
+    def _tell(self, callback: Any) -> None:
+        """Have it called on the loop, by any thread."""
+        with suppress(RuntimeError):  # the loop is closed, so this is over
+            self._loop.call_soon_threadsafe(callback)
 
     def _release(self) -> None:
         """Wait until no step is active, and what each of them gave is journaled."""
@@ -135,28 +194,42 @@ class AsyncExecution(Execution):
 
     async def dismantle(self) -> None:
         """Cancel what is left of the tasks, and wait until they have ended."""
+        for handle in (self._soon, self._later):
+            if handle is not None:
+                handle.cancel()
         waited = 0.0
         while self.tasks:
             for task in list(self.tasks):
+                if (behind := shielded(task)) is not None:
+                    behind.add_done_callback(_look_at)
                 task.cancel()
             await asyncio.wait(set(self.tasks), timeout=0.5)
             waited += 0.5
             if waited >= PATIENCE and self.tasks:
                 names = ", ".join(sorted(task.get_name() for task in self.tasks))
-                told = "run {run}: tasks that were cancelled do not end, and are left alone: {tasks}"
-                tell(WARNING, "run.tasks_left", told, run=self.run.id, tasks=names)
-                return
+                text = "run {run}: tasks that were cancelled do not end, and are left alone: {names}"
+                tell(WARNING, "run.stubborn", text, run=self.run.id, names=names)
+                break
+        if self._drainer is not None:
+            await asyncio.wait({self._drainer})
 
     # --- waiting
+
+    def waits_of(self, scope: Scope) -> list[str]:
+        # What is awaited by a branch may have been called by the one that made the branch: first(ask("a"), ask("b"))
+        called = [key for key, path in self._awaited_at.items() if path.startswith(scope.path) and key in self.waits]
+        return [*super().waits_of(scope), *called]
 
     def suspend(self, scope: Scope, key: str, until: int | None) -> Any:
         """Park a branch until something durable happens."""
         future: asyncio.Future[None] = self._loop.create_future()
         self._parked[future] = key, until
         self.waits[key] = until
+        here = current_scope.get()
+        self._awaited_at[key] = here.path if here is not None else ""
         if until is not None and isinstance(self.clock, SystemClock):
             delay = max(until - self.clock.now(), 0) / 1_000_000
-            timer = self._loop.call_later(delay, self._wake, future)
+            timer = self._loop.call_later(delay, _wake, future)
             future.add_done_callback(lambda _: timer.cancel())
         future.add_done_callback(self._unparked)
         self.look()
@@ -166,136 +239,215 @@ class AsyncExecution(Execution):
         key, _ = self._parked.pop(future)
         if not future.cancelled() or self.outcome is None:
             self.waits.pop(key, None)
-
-    def _wake(self, future: asyncio.Future[None]) -> None:
-        if not future.done():
-            future.set_result(None)
+        self.look()
 
     def mail(self) -> None:
         """Something is in the inbox. Called by any thread."""
-        self._loop.call_soon_threadsafe(self._mail)
+        self._tell(self._mail)
 
     def _mail(self) -> None:
-        if not self._draining and self.outcome is None:
-            self._draining = True
-            self._loop.create_task(self._drain(), context=Context())
+        self._has_looked = self._has_mail = True
+        if self._drainer is None and self.outcome is None:
+            self._drainer = self._loop.create_task(self._drain(), context=Context())
 
     async def _drain(self) -> None:
         from holdfast.engine.pauses import drain
 
         try:
-            await drive_async(drain(self.run, self.lease), self.committer)
+            while self._has_mail:  # also what came while the last of it was being written
+                self._has_mail = False
+                await drive_async(drain(self.run, self.lease), self.committer)
         except Exception as error:  # whatever it is, who drives the run gets to see it
             self.stop(Aborted(error))
         finally:
-            self._draining = False
+            self._drainer = None
+        self.stir()
+
+    def stir(self) -> None:
         for future in list(self._parked):
-            self._wake(future)  # each looks for itself whether what it waits for is there
+            _wake(future)  # each looks for itself whether what it waits for is there
+        self.look()
 
     # --- is it quiet?
 
     def look(self) -> None:
-        """See soon whether there is nothing to do but wait."""
-        if not self._looking and self.outcome is None:
-            self._looking = True
-            self._loop.call_soon(self._look)
+        """Something happened: see soon who has his turn, and whether there is nothing to do but wait."""
+        self._still = 0
+        self._look_soon()
+
+    def _look_soon(self) -> None:
+        if self._soon is None and self.outcome is None:
+            if self._later is not None:
+                self._later.cancel()
+                self._later = None
+            self._soon = self._loop.call_soon(self._look)
+
+    def _look_later(self) -> None:
+        if self._later is None:
+            self._later = self._loop.call_later(LOOK_AGAIN, self._look_soon_again)
+        if not self._has_looked and self._parked:  # it may have come after the claim, before anybody watched
+            self._mail()
+        if not isinstance(self.clock, SystemClock):
+            self._wake_due()
+
+    def _look_soon_again(self) -> None:
+        self._later = None
+        self._look_soon()
 
     def _look(self) -> None:
-        self._looking = False
-        if self.outcome is not None or self._quiet.done() or not self.tasks:
+        self._soon = None
+        if self.outcome is not None or self._quiet.done() or not (self._parked or self._turns):
             return
-        if self.active or self._draining:
-            return  # what is active ends, and then it is looked at again
-        states = {_waits_for(task, self) for task in self.tasks}
-        if "runs" in states:
-            self.look()
-        elif "outside" in states:
-            self._looking = True
-            self._loop.call_later(LOOK_AGAIN, self._look)
+        self._still += 1
+        if not self._is_still():
+            self._look_soon()
+        elif self._drainer is not None:
+            self._look_later()
         elif self._turns:
-            self._give_turn(min(self._turns))
-        elif self._parked:
-            self._all_wait()
+            self._give_turn()
+        elif self.active or not self._all_wait():
+            self._look_later()
 
-    def _all_wait(self) -> None:
+    def _is_still(self) -> bool:
+        """Whether what happened last has no consequences any more."""
+        if len(self.tasks) > FEW:
+            return self._still >= STILL_MANY
+        return self._still >= STILL and (self._still >= SPIN or not any(map(is_busy, self.tasks - self._acting)))
+
+    def _are_outside(self) -> bool:
+        """Whether a task waits for something that is neither durable, nor another task, nor the end of a step."""
+        durable = self._parked.keys() | self._turns
+        return any(waits_for(task, self.tasks, durable) in (OUTSIDE, RUNS) for task in self.tasks - self._acting)
+
+    def _all_wait(self) -> bool:
+        """Whether there is nothing to do but wait: then the run is given up, or if it is not for long, waits here."""
+        if self._are_outside():
+            return False
         soonest = self.soonest()
         left = None if soonest is None else soonest - self.clock.now()
         if left is None or left > IN_PLACE:
             self.stop(Suspended())
-        elif not isinstance(self.clock, SystemClock):
-            self.clock.sleep(max(left, 0) / 1_000_000)
-            for future in list(self._parked):
-                self._wake(future)
+            return True
+        if isinstance(self.clock, SystemClock):
+            return False  # the timers of the loop wake who waits
+        self.clock.sleep(max(left, 0) / 1_000_000)
+        if (deadline := self.deadline) is not None and self.clock.now() >= deadline:
+            self.stop(self._expired(deadline))
+        self._wake_due()
+        return True
 
-    # --- the order of what was recorded
+    def _wake_due(self) -> None:
+        now = self.clock.now()
+        for future, (_, until) in list(self._parked.items()):
+            if until is not None and until <= now:
+                _wake(future)
+
+    # --- who has his turn
+
+    def is_alone(self, step: StepFunction[..., Any]) -> bool:
+        return not step.is_async or (len(self.tasks) == 1 and threading.get_ident() == self._thread)
+
+    def step(
+        self,
+        scope: Scope,
+        key: str,
+        n: int | None,
+        step: StepFunction[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Op[Any]:
+        if not step.is_async:
+            return (yield from super().step(scope, key, n, step, args, kwargs))
+        self.check_thread(f"step {step.name}")
+        fold, before = self.lease.fold, self.lease.seq
+        task = asyncio.current_task()
+        assert task is not None
+        if key not in fold.steps and key not in fold.failures:
+            self._acting.add(task)
+        try:
+            result = yield from super().step(scope, key, n, step, args, kwargs)
+        except Exception:
+            self._acting.discard(task)
+            if (failed := self.lease.fold.failures.get(key)) is not None and failed.seq > before:
+                yield from self.in_turn(failed.seq)
+            raise
+        except (asyncio.CancelledError, GeneratorExit, Unwind):
+            raise
+        except BaseException as interrupt:  # says nothing about the step, so nothing may be built on it
+            self.stop(Aborted(interrupt))
+            raise
+        finally:
+            self._acting.discard(task)
+            self.look()
+        if (done := self.lease.fold.steps.get(key)) is not None and done.seq > before:
+            yield from self.in_turn(done.seq)
+        return result
+
+    def settle(self, ticket: Ticket) -> Op[None]:
+        assert isinstance(ticket.write, Append)
+        seq = ticket.write.entries[0].seq
+        self._flying.add(seq)
+        try:
+            yield from super().settle(ticket)
+        finally:
+            self._flying.discard(seq)
+            if self._turns:
+                self._tell(self.look)
 
     def in_turn(self, seq: int) -> Op[None]:
-        """Wait until everything that was recorded before has been given to whoever asked for it."""
-        place = bisect_left(self._order, seq)
-        if self._next < place and len(self.tasks) > 1:
-            turn = self._turns[seq] = self._loop.create_future()
+        if len(self.tasks) > 1:
+            turn: asyncio.Future[None] = self._loop.create_future()
+            heapq.heappush(self._line, (seq, id(turn), turn))
+            self._turns.add(turn)
             self.look()
             try:
                 yield Call(lambda: turn, (), {})
             finally:
-                self._turns.pop(seq, None)
-        self._next = max(self._next, place + 1)
-        if self._turns and self._next < len(self._order):
-            self._give_turn(self._order[self._next])
+                self._turns.discard(turn)
+                self.look()
+        self._note_given(seq)
 
-    def _give_turn(self, seq: int) -> None:
-        turn = self._turns.get(seq)
-        if turn is not None and not turn.done():
-            turn.set_result(None)
+    def given(self, seq: int) -> None:
+        self._tell(partial(self._note_given, seq)) if threading.get_ident() != self._thread else self._note_given(seq)
 
+    def _note_given(self, seq: int) -> None:
+        if self._next < len(self._order):
+            self._given.add(seq)
+            while self._next < len(self._order) and self._order[self._next] in self._given:
+                self._next += 1
 
-def _waits_for(task: asyncio.Task[Any], execution: AsyncExecution) -> str:
-    """What a task is doing: it ``runs``, waits for something ``durable`` or for its peers, or for the ``outside``."""
-    future = getattr(task, "_fut_waiter", None)
-    if task.done():
-        return "peers"
-    if future is None:
-        return "runs"
-    if future.done():
-        return "runs"
-    if future in execution._parked or future in execution._turns.values():
-        return "durable"
-    if isinstance(future, asyncio.Task):
-        return "peers" if future in execution.tasks else "outside"
-    children = getattr(future, "_children", None)  # of asyncio.gather
-    if children is not None:
-        return "peers" if all(child in execution.tasks or child.done() for child in children) else "outside"
-    return "peers" if _innermost(task) in _PEERS else "outside"
-
-
-_PEERS = frozenset(
-    {
-        ("taskgroups", "__aexit__"),
-        ("taskgroups", "_aexit"),
-        ("tasks", "_wait"),
-        ("tasks", "wait_for"),
-        ("locks", "acquire"),
-        ("locks", "wait"),
-        ("locks", "_block"),
-        ("queues", "get"),
-        ("queues", "put"),
-        ("queues", "join"),
-    }
-)
+    def _give_turn(self) -> None:
+        """Let the one go on who waits for what was recorded first."""
+        while self._line and self._line[0][2].done():
+            heapq.heappop(self._line)
+        seq, _, turn = self._line[0]
+        if any(other < seq for other in tuple(self._flying)):
+            self._look_later()
+            return
+        if self._next < len(self._order) and self._order[self._next] < seq:
+            # Nobody has asked yet for what comes before. Who is outside may still do so; all others would have.
+            if self._is_patient and self._are_outside():
+                now = self._loop.time()
+                self._held_up = self._held_up or now
+                self._is_patient = now < self._held_up + GAP
+                self._look_later()
+                return
+            self._next = bisect_left(self._order, seq)
+        self._held_up = None
+        heapq.heappop(self._line)
+        turn.set_result(None)
+        self._look_soon()
 
 
-def _innermost(task: asyncio.Task[Any]) -> tuple[str, str]:
-    """The function of asyncio, if it is one, that a task stands in."""
-    coroutine: Any = task.get_coro()
-    while (inner := getattr(coroutine, "cr_await", None)) is not None and hasattr(inner, "cr_code"):
-        coroutine = inner
-    code = getattr(coroutine, "cr_code", None)
-    if code is None or not code.co_filename.startswith(_ASYNCIO):
-        return "", ""
-    return code.co_filename[len(_ASYNCIO) + 1 :].removesuffix(".py"), code.co_name
+def _look_at(future: asyncio.Future[Any]) -> None:
+    """Ask for the error, so that nobody is told that it was never looked at."""
+    if not future.cancelled():
+        future.exception()
 
 
-_ASYNCIO = asyncio.__path__[0]
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 # --- scopes for tasks
@@ -303,10 +455,9 @@ _ASYNCIO = asyncio.__path__[0]
 
 def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
     """See to it that each task which a workflow creates on this loop has a scope of its own."""
-    if loop in _loops:
-        return
-    _loops.add(loop)
     before = loop.get_task_factory()
+    if before is not None and _factories.get(loop) is before:
+        return
 
     def factory(
         loop: asyncio.AbstractEventLoop,
@@ -316,7 +467,8 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
         **more: Any,
     ) -> Any:
         scope = context.get(current_scope) if context is not None else current_scope.get()
-        inside = scope is not None and scope.step is None
+        execution = scope.execution if scope is not None and scope.step is None else None
+        inside = isinstance(execution, AsyncExecution) and execution.is_on(loop)
         if scope is not None and inside:
             context = context.copy() if context is not None else copy_context()
             context.run(current_scope.set, scope.task())
@@ -325,10 +477,9 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
             task: Any = make(loop, coro, context=context, **more) if context is not None else make(loop, coro)
         else:
             task = asyncio.Task(coro, loop=loop, context=context, **more)
-        if scope is not None and inside:
-            execution = scope.execution
-            assert isinstance(execution, AsyncExecution)
+        if isinstance(execution, AsyncExecution) and inside:
             execution.follow(task)
         return task
 
+    _factories[loop] = factory
     loop.set_task_factory(factory)

@@ -65,6 +65,8 @@ def find(name: str) -> Callable[..., Any]:
         raise UndoRefused(f"undo {name} is in the standard library; wrap it in a function of your own")
     try:
         found: Any = sys.modules.get(module_name) or importlib.import_module(module_name)
+        if name in _registered:  # by the module itself, just now
+            return _registered[name]
         for part in qualname.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:

@@ -16,10 +16,10 @@ from holdfast.engine.define import current_scope
 from holdfast.engine.drive import Call, Nap, Op
 from holdfast.engine.execution import Execution, Scope
 from holdfast.engine.failures import describe
-from holdfast.engine.pauses import drain
+from holdfast.engine.pauses import post_answer
 from holdfast.engine.questions import Form, check_answer, form_of, store_form, typed
 from holdfast.errors import TimedOut, UsageError
-from holdfast.journal import Asked, Data
+from holdfast.journal import Asked, Data, question_id
 from holdfast.model import Kind
 
 IN_PLACE = 1_000_000  # microseconds; shorter waits do not give the run up
@@ -49,15 +49,16 @@ def wait(
     is_async = execution.workflow.is_async
     while not ready():
         left = None if until is None else until - execution.clock.now()
-        if left is not None and left <= 0:
-            return False
-        if not is_async:
-            yield from drain(execution.run, execution.lease)
+        is_over = left is not None and left <= 0
+        if is_over or not is_async:  # what came in time counts, also if nobody has looked into the inbox since
+            yield from execution.take_in()
             if ready():
                 break
-            if left is not None and left <= IN_PLACE:
-                yield Nap(execution.clock, left / 1_000_000)
-                continue
+        if is_over:
+            return False
+        if left is not None and left <= IN_PLACE and not is_async:
+            yield Nap(execution.clock, left / 1_000_000)
+            continue
         yield Call(execution.suspend, (scope, key, until), {})
     return True
 
@@ -83,17 +84,17 @@ def sleep(duration: float | timedelta | None = None, *, until: datetime | None =
     if (duration is None) == (until is None):
         raise UsageError("sleep() takes seconds (or a timedelta), or until=")
     seconds = seconds_of("duration", duration) if duration is not None else None
-    return scope.execution.perform(_sleep(scope, seconds, micros_of("until", until)))
+    return scope.execution.perform(_sleep(scope, scope.allot("sleep"), seconds, micros_of("until", until)))
 
 
-def _sleep(scope: Scope, seconds: float | None, at: int | None) -> Op[None]:
+def _sleep(scope: Scope, call: tuple[str, int], seconds: float | None, at: int | None) -> Op[None]:
     execution = scope.execution
-    key, n = scope.allot("sleep")
+    key, n = call
     if (yield from execution.recall(scope, key, n, "sleep", None)) is not None:
         return
     until = yield from timer(execution, key, n, "sleep", seconds, at)
     yield from wait_until(execution, scope, key, until)
-    yield from execution.write([(Kind.DONE, {"key": key})])
+    yield from execution.in_turn((yield from execution.write([(Kind.DONE, {"key": key})])))
 
 
 def ask(prompt: str, kind: Any = None, *, timeout: float | timedelta | None = None, default: Any = UNSET) -> Any:
@@ -109,41 +110,46 @@ def ask(prompt: str, kind: Any = None, *, timeout: float | timedelta | None = No
     form = form_of(kind)
     if default is not UNSET and default is not None:
         check_answer(scope.execution.run.id, form, default)
-    return scope.execution.perform(_ask(scope, prompt, kind, form, seconds, default))
+    return scope.execution.perform(_ask(scope, scope.allot("ask"), prompt, kind, form, seconds, default))
 
 
-def _ask(scope: Scope, prompt: str, kind: Any, form: Form, seconds: float | None, default: Any) -> Op[Any]:
+def _ask(
+    scope: Scope, call: tuple[str, int], prompt: str, kind: Any, form: Form, seconds: float | None, default: Any
+) -> Op[Any]:
     execution = scope.execution
-    key, n = scope.allot("ask")
+    key, n = call
     found = yield from execution.recall(scope, key, n, "ask", None)
     if found is None:
         asked = yield from _open_question(execution, key, n, prompt, form, seconds)
-        fold = execution.lease.fold
 
         def ready() -> bool:
             return asked.seq not in execution.lease.fold.questions
 
         answered = yield from wait(execution, scope, key, asked.until, ready)
         if not answered:
-            over: Data = {"question": asked.seq, "by": None}
-            if default is UNSET:
-                text = f"the question {prompt!r} was not answered in time"
-                over["failure"] = describe(TimedOut(execution.run.id, text), execution.codec)
-            else:
-                value = default if default is None else check_answer(execution.run.id, form, default)
-                over["value"] = execution.codec.encode(value, "default")
-            with execution.lease.lock:
-                fold = execution.lease.fold
-                is_open = asked.seq in fold.questions
-                ticket = execution.lease.write([(Kind.ANSWERED, over)]) if is_open else None
-            if ticket is not None:
-                yield from execution.settle(ticket)
+            yield from _answer_by_default(execution, asked, form, default)
         found = yield from execution.recall(scope, key, None, "ask", None)
         if found is None:  # it was closed, since another branch had won
             yield Call(execution.suspend, (scope, key, None), {})
         assert found is not None
     value = execution.value(found, key)
     return value if value is None else typed(kind, value)
+
+
+def _answer_by_default(execution: Execution, asked: Asked, form: Form, default: Any) -> Op[None]:
+    """Say that a question's time is over, in the way that anybody answers it: so an answer that comes in the same
+    moment is either the one that counts, or is refused.
+    """
+    over: Data = {}
+    if default is UNSET:
+        late = TimedOut(execution.run.id, f"the question {asked.prompt!r} was not answered in time")
+        over["failure"] = describe(late, execution.codec)
+    else:
+        value = default if default is None else check_answer(execution.run.id, form, default)
+        over["value"] = execution.codec.encode(value, "default")
+    id = question_id(execution.run.uid, asked)
+    yield from execution.unharmed(post_answer(execution.run, id, asked.seq, over))
+    yield from execution.take_in()
 
 
 def _open_question(execution: Execution, key: str, n: int, prompt: str, form: Form, seconds: float | None) -> Op[Asked]:
@@ -174,12 +180,14 @@ def receive(
     scope = here("receive()")
     check_texts(topic=topic)
     seconds = seconds_of("timeout", timeout) if timeout is not None else None
-    return scope.execution.perform(_receive(scope, topic, type, seconds, default))
+    return scope.execution.perform(_receive(scope, scope.allot("receive"), topic, type, seconds, default))
 
 
-def _receive(scope: Scope, topic: str | None, kind: Any, seconds: float | None, default: Any) -> Op[Any]:
+def _receive(
+    scope: Scope, call: tuple[str, int], topic: str | None, kind: Any, seconds: float | None, default: Any
+) -> Op[Any]:
     execution = scope.execution
-    key, n = scope.allot("receive")
+    key, n = call
     found = yield from execution.recall(scope, key, n, "receive", None)
     if found is not None:
         return execution.value(found, key, kind)
@@ -199,13 +207,16 @@ def _receive(scope: Scope, topic: str | None, kind: Any, seconds: float | None, 
                 ticket = execution.lease.write([(Kind.DONE, data)])
         if message is not None:
             yield from execution.settle(ticket)
-            return execution.value(execution.lease.fold.steps[key], key, kind)
+            done = execution.lease.fold.steps[key]
+            yield from execution.in_turn(done.seq)
+            return execution.value(done, key, kind)
         if not in_time:
             break
     if default is UNSET:
         error = TimedOut(execution.run.id, f"no message of topic {topic!r} came in time")
-        yield from execution.fail(key, {"key": key, "n": n}, error)
+        yield from execution.in_turn((yield from execution.fail(key, {"key": key, "n": n}, error)))
         raise error
     stored = execution.codec.encode(default, "default")
-    yield from execution.write([(Kind.DONE, {"key": key, "n": n, "result": stored})])
+    seq = yield from execution.write([(Kind.DONE, {"key": key, "n": n, "result": stored})])
+    yield from execution.in_turn(seq)
     return default

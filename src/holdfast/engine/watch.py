@@ -6,7 +6,6 @@ inboxes; within this process it is told at once.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterator
@@ -14,13 +13,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.engine.bell import LOOK_EVERY
-from holdfast.errors import HoldfastError, StoreUnusable
+from holdfast.engine.events import WARNING, tell
+from holdfast.errors import HoldfastError, LeaseLost, StoreUnusable
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
     from holdfast.engine.execution import Execution
-
-log = logging.getLogger("holdfast")
 
 
 class Watch:
@@ -45,6 +43,11 @@ class Watch:
                 self._thread.start()
             elif len(self.executions) == 1:
                 self._news.notify_all()
+        parent = self.executions.get(execution.lease.record.parent or "")
+        if parent is not None and parent.outcome is not None:  # it was told to stop just before
+            execution.release()
+        for crew in list(self._engine.crews):
+            crew.joined(execution)
         try:
             yield
         finally:
@@ -71,17 +74,18 @@ class Watch:
             self._thread.join(1.0)
 
     def _watch(self) -> None:
-        seen = -1
+        seen, took = -1, 0.0
         while True:
             with self._news:
                 while not self.executions and not self._stopped:
                     self._news.wait()
                 if not self._told and not self._stopped:
-                    self._news.wait(LOOK_EVERY)
+                    self._news.wait(max(LOOK_EVERY, took * 20))  # no large part of the time, however many they are
                 if self._stopped:
                     return
                 told, self._told = self._told, set()
                 watched = list(self.executions.items())
+            began = time.monotonic()
             try:
                 version = self._engine.store.version()
                 for uid, execution in watched:
@@ -91,7 +95,9 @@ class Watch:
             except StoreUnusable:
                 return
             except HoldfastError as error:  # whatever it is, the next look may succeed
-                log.warning("the inboxes of what is driven here could not be read, will try again: %s", error)
+                text = "the inboxes of what is driven here could not be read, will try again: {error}"
+                tell(WARNING, "worker.failed", text, error=str(error))
+            took = time.monotonic() - began
 
     def _look(self, execution: Execution) -> None:
         from holdfast.engine.workflows import asked_to_cancel
@@ -108,8 +114,20 @@ class Watch:
 
     def beat(self) -> None:
         """With each heartbeat: say of the steps that have been running since the last one that they do."""
+        from holdfast.engine.execution import Aborted
+
         long = time.monotonic() - self._engine.worker.lease / 3
         for execution in list(self.executions.values()):
-            for key, since in list(execution.active.items()):
-                if since <= long:
-                    execution.submit_started(key)
+            try:
+                if not execution.lease.is_current():
+                    raise LeaseLost(execution.run.id)
+                for key, since in list(execution.active.items()):
+                    if since <= long:
+                        execution.submit_started(key)
+            except LeaseLost as lost:  # this process was asleep: what it still does is in vain
+                execution.stop(Aborted(lost))
+            except StoreUnusable:
+                raise
+            except HoldfastError as error:  # the next beat may succeed
+                text = "run {run}: that its steps still run could not be written: {error}"
+                tell(WARNING, "run.delayed", text, run=execution.run.id, error=str(error))

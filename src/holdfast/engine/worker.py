@@ -34,17 +34,23 @@ class Worker:
                 self._until = self.store.clock.now() + round(self.lease * 1_000_000)
                 self._thread = threading.Thread(target=self._beat, name="holdfast-heartbeat", daemon=True)
                 self._thread.start()
+            elif self._is_ending():
+                self._extend()  # what is claimed now is not to be lost at once
         return self.name
 
     def keep(self) -> None:
         """Beat now, if the leases are about to end: this process may have been asleep."""
         with self._lock:
-            if self._thread is not None and self.store.clock.now() > self._until - round(self.lease * 500_000):
+            if self._thread is not None and self._is_ending():
                 self._extend()
 
+    def _is_ending(self) -> bool:
+        return self.store.clock.now() > self._until - round(self.lease * 500_000)
+
     def _extend(self) -> None:
-        self._until = self.store.clock.now() + round(self.lease * 1_000_000)
+        until = self.store.clock.now() + round(self.lease * 1_000_000)
         self.store.beat(self.name, self.lease)
+        self._until = until
 
     def _beat(self) -> None:
         while not self._stop.wait(self.lease / 3):

@@ -8,6 +8,7 @@ by any worker. Each drive is one `Execution`; `finish` writes how it ended.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
@@ -20,7 +21,7 @@ from holdfast.codec import Codec, Tree
 from holdfast.engine import children
 from holdfast.engine.checks import check_options, check_texts, tags_of
 from holdfast.engine.define import Workflow, current_scope, driving, registered
-from holdfast.engine.drive import Async, Call, Listen, Op, Read, Settle
+from holdfast.engine.drive import Async, Call, Listen, Op, Read, Settle, drive
 from holdfast.engine.events import INFO, WARNING, tell
 from holdfast.engine.execution import (
     Aborted,
@@ -36,19 +37,21 @@ from holdfast.engine.execution import (
     Suspended,
     Unwind,
 )
-from holdfast.engine.failures import describe, revive
+from holdfast.engine.failures import account_of, revive
 from holdfast.engine.lease import Lease
-from holdfast.engine.rollback import begin_rollback
+from holdfast.engine.rollback import begin_rollback, plan_rollback, rollback
 from holdfast.errors import (
     Claimed,
     DeadlinePassed,
     DefinitionChanged,
+    HoldfastError,
     LeaseLost,
     Redacted,
     RunBlocked,
     RunCancelled,
     RunEnded,
     TimedOut,
+    UndoRefused,
     UsageError,
     ValueRefused,
     WorkflowMissing,
@@ -61,8 +64,11 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine, Holdfast
     from holdfast.engine.run import Run
 
+PATIENCE = 5.0  # seconds for a thread to come to a safe point, when whoever waits for it is cancelled
+LOOK_FOR_DEAD = 1.0  # seconds
 MAX_CRASHES = 5  # of its holder at the same place, until a run is parked
 QUEUE = "default"
+CARRIED_ON = ("version", "deadline", "seconds", "parent", "depth", "trace")  # of the input, when a workflow begins anew
 
 
 # --- beginning
@@ -198,7 +204,7 @@ def _create(
     data: Data = {"definition": given.digest, "args": given.args, "kwargs": given.kwargs, "version": workflow.version}
     seconds = workflow.deadline if deadline is None else deadline
     if seconds is not None:
-        data["deadline"] = now + round(seconds * 1_000_000)
+        data |= {"deadline": now + round(seconds * 1_000_000), "seconds": seconds}
     if parent is not None:
         data |= {"parent": parent, "depth": depth}
     if engine.tracer is not None:
@@ -245,9 +251,12 @@ def drive_on(run: Run, lease: Lease | None = None) -> Op[None]:
         if lease is None:
             try:
                 lease = yield from run._claim()
-            except (Claimed, RunEnded, RunBlocked):
+            except (Claimed, RunEnded, RunBlocked, LeaseLost):
                 return
-        status = yield from execute(run, lease)
+        try:
+            status = yield from execute(run, lease)
+        except LeaseLost:  # while it was being cancelled or parked
+            return
         if status is not Status.READY:
             return
         lease = None
@@ -262,11 +271,14 @@ def execute(run: Run, lease: Lease) -> Op[Status]:
     version = lease.fold.input.get("version")
     workflow = registered(record.workflow, version)
     if workflow is None:
-        yield from run._let_go(lease)
-        raise WorkflowMissing(run.id, missing(record.workflow, version))
-    if record.crashes >= MAX_CRASHES:
+        reason = missing(record.workflow, version)
+        waits = Change(status=Status.READY, release=True, reason=f"waits for another process: {reason}")
+        yield from run._let_go(lease, waits)
+        raise WorkflowMissing(run.id, reason)
+    deaths = _deaths(lease)
+    if deaths >= MAX_CRASHES:
         reason = (
-            f"its process died {record.crashes} times in a row after entry {record.seq}, so it was parked; see what "
+            f"its process died {deaths} times in a row after entry {record.seq}, so it was parked; see what "
             "kills it, then run.unblock()"
         )
         return (yield from _park(run, lease, reason))
@@ -276,21 +288,33 @@ def execute(run: Run, lease: Lease) -> Op[Status]:
         return (yield from _park(run, lease, f"its arguments do not fit workflow {workflow.name} any longer: {error}"))
     cancel = yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid)))
     if cancel is not None:
-        return (yield from cancel_held(run, lease, cancel))
+        return (yield from _cancel_driven(run, lease, cancel))
     began = len(lease.fold.log) == 1
     told = "run {run}: begins" if began else "run {run}: goes on at entry {seq}"
     tell(INFO, "run.begun" if began else "run.resumed", told, run=run.id, seq=lease.seq, workflow=workflow.name)
     try:
         execution, outcome = yield Call(_call, (run, lease, workflow, args, kwargs), {})
     except BaseException:  # an interrupt of this process says nothing about the run
-        yield from run._let_go(lease)
+        if not _left_to_thread(run, lease):
+            yield from run._let_go(lease)
         raise
     try:
-        return (yield from _finish(execution, outcome))
+        return (yield from _finish(run, execution, outcome))
     except LeaseLost:
         return Status.RUNNING
-    finally:
-        yield Call(execution.dismantle, (), {})
+
+
+def _deaths(lease: Lease) -> int:
+    """How often the run's process died in a row without getting anywhere. That it meant to act is no progress."""
+    if not lease.record.crashes:
+        return 0
+    meant: dict[str, int] = {}
+    for _, kind, _, data in reversed(lease.fold.log):
+        if kind == Kind.INTENDED:
+            meant[data["key"]] = meant.get(data["key"], 0) + 1
+        elif kind != Kind.STARTED and not (kind == Kind.RESOLVED and not data["done"]):
+            break
+    return max(lease.record.crashes, *meant.values()) if meant else lease.record.crashes
 
 
 def missing(name: str | None, version: str | None) -> str:
@@ -321,7 +345,7 @@ def _call(run: Run, lease: Lease, workflow: Workflow[..., Any], args: list[Any],
     if isinstance(run, Async):
         if workflow.is_async:
             return _in_loop(run, lease, workflow, args, kwargs)
-        return run._engine.in_thread(partial(_here, run, lease, workflow, args, kwargs))
+        return _in_thread(run, lease, workflow, args, kwargs)
     if not workflow.is_async:
         return _here(run, lease, workflow, args, kwargs)
     import asyncio
@@ -329,7 +353,7 @@ def _call(run: Run, lease: Lease, workflow: Workflow[..., Any], args: list[Any],
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise UsageError(f"workflow {workflow.name} is async, and so is this code: use `async with holdfast.open(...)`")
-    return asyncio.run(_in_own_loop(run, lease, workflow, args, kwargs))
+    return asyncio.run(_in_loop(run._awaited(), lease, workflow, args, kwargs))
 
 
 async def _in_loop(
@@ -341,22 +365,39 @@ async def _in_loop(
     with run._engine.watch.watching(execution):
         try:
             return execution, await execution.drive(tuple(args), kwargs)
-        except BaseException:  # whoever awaited this was cancelled
+        finally:  # before anything is written on how it ended, or undone: no task of it may still be at work
             await execution.dismantle()
-            raise
 
 
-async def _in_own_loop(
+async def _in_thread(
     run: Run, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> tuple[Execution, Outcome]:
-    execution, outcome = await _in_loop(run, lease, workflow, args, kwargs)
-    await execution.dismantle()
-    return execution, outcome
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    driven = asyncio.ensure_future(run._engine.in_thread(partial(_here, run, lease, workflow, args, kwargs)))
+    try:
+        await asyncio.wait({driven})
+    except asyncio.CancelledError:  # the thread goes on until its next safe point; then the run can be let go of
+        until, told = loop.time() + PATIENCE, False
+        while not driven.done() and loop.time() < until:
+            execution = run._engine.executions.get(run.uid)
+            if execution is not None and not told:
+                if execution.outcome is not None:
+                    break  # it was told before, and had its time
+                execution.release()
+                told = True
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({driven}, timeout=0.05)
+        raise
+    return driven.result()
 
 
 def _here(
     run: Run, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> tuple[Execution, Outcome]:
+    if isinstance(run, Async):  # this is a thread of an async caller
+        run = run._plain()
     execution = Execution(run, lease, workflow)
     token = current_scope.set(execution.root)
     thread = threading.get_ident()
@@ -374,9 +415,34 @@ def _here(
         if not nested:
             driving.discard(thread)
         current_scope.reset(token)
+    with lease.lock:
+        execution.over = True
+    if execution.abandoned:
+        with suppress(HoldfastError):  # of a store that was closed, which gave up the lease too
+            drive(run._let_go(lease), run._committer)
     if execution.outcome is not None:
         return execution, execution.outcome
     return execution, Suspended() if execution.root.stopped else outcome
+
+
+def _left_to_thread(run: Run, lease: Lease) -> bool:
+    """Whether the workflow's function is still being called by a thread, which cannot be stopped.
+
+    Then the run stays held until the thread comes to a durable call, or the process ends: what it is doing must not
+    be done by another one at the same time.
+    """
+    execution = run._engine.executions.get(run.uid)
+    if execution is None or execution.workflow.is_async or execution.lease is not lease:
+        return False
+    with lease.lock:
+        if execution.over:
+            return False
+        execution.abandoned = True
+    execution.release()
+    steps = ", ".join(execution.active) or "the workflow's own code"
+    text = "run {run}: {steps} cannot be broken off, so the run is held until that has ended"
+    tell(WARNING, "run.abandoned", text, run=run.id, steps=steps)
+    return True
 
 
 def _traced(execution: Execution, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -388,9 +454,9 @@ def _traced(execution: Execution, args: list[Any], kwargs: dict[str, Any]) -> An
 # --- how a drive ended
 
 
-def _finish(execution: Execution, outcome: Outcome) -> Op[Status]:
+def _finish(run: Run, execution: Execution, outcome: Outcome) -> Op[Status]:
     """Write how a drive ended, and give up the lease; the status that the run has then."""
-    run, lease, workflow = execution.run, execution.lease, execution.workflow
+    lease, workflow = execution.lease, execution.workflow
     match outcome:
         case Returned(value):
             if (left := execution.leftover()) is not None:
@@ -399,16 +465,16 @@ def _finish(execution: Execution, outcome: Outcome) -> Op[Status]:
                 result = execution.codec.encode(value, f"result of {workflow.name}")
                 return (yield from end(run, lease, Kind.COMPLETED, {"result": result}))
             except ValueRefused as error:
-                return (yield from _fail(execution, error))
+                return (yield from _fail(run, execution, error))
         case Raised(error):
-            return (yield from _fail(execution, error))
+            return (yield from _fail(run, execution, error))
         case Expired(seconds):
             late = DeadlinePassed(run.id, f"it took longer than its deadline of {seconds:g} s")
-            return (yield from _fail(execution, late))
+            return (yield from _fail(run, execution, late))
         case Cancelled():
-            return (yield from cancel_held(run, lease, outcome))
+            return (yield from _cancel_driven(run, lease, outcome))
         case Continued(args, kwargs):
-            return (yield from _continue(execution, args, kwargs))
+            return (yield from _continue(run, execution, args, kwargs))
         case Parked(reason):
             return (yield from _park(run, lease, reason))
         case Released():
@@ -422,7 +488,7 @@ def _finish(execution: Execution, outcome: Outcome) -> Op[Status]:
             tell(WARNING, "run.lost", "run {run}: another worker took it over, so this one stopped", run=run.id)
             return Status.RUNNING
         case Suspended():
-            return (yield from _suspend(execution))
+            return (yield from _suspend(run, execution))
 
 
 def _left_out(key: str) -> str:
@@ -432,15 +498,16 @@ def _left_out(key: str) -> str:
     )
 
 
-def _suspend(execution: Execution) -> Op[Status]:
-    run, lease = execution.run, execution.lease
+def _suspend(run: Run, execution: Execution) -> Op[Status]:
+    lease = execution.lease
     waited = set(execution.waits)
     closed = [
         (Kind.CLOSED, {"question": seq})
         for seq, asked in lease.fold.questions.items()
         if asked.key is not None and asked.key not in waited
     ]
-    change = Change(status=Status.WAITING, release=True, wake_at=execution.soonest())
+    status = Status.READY if execution.stirred else Status.WAITING
+    change = Change(status=status, release=True, wake_at=None if execution.stirred else execution.soonest())
     yield from run._write(lease, closed, change=change)
     run._give_up(lease)
     execution.engine.bell.ring()
@@ -455,73 +522,96 @@ def _park(run: Run, lease: Lease, reason: str) -> Op[Status]:
     return Status.BLOCKED
 
 
-def _fail(execution: Execution, error: Exception) -> Op[Status]:
-    run, lease = execution.run, execution.lease
-    text = execution.codec.scrub(f"{type(error).__name__}: {error}")[:2000]
-    data: Data = {"error": text, "failure": describe(error, execution.codec)}
-    data["keys"] = sorted({key for known, key in execution.failed if known in _chain(error)})
+def _fail(run: Run, execution: Execution, error: Exception) -> Op[Status]:
+    lease = execution.lease
+    data = account_of(error, execution.codec, run._journals.max_bytes)
+    text = data["error"]
+    data["keys"] = _causes(error, execution.failed)
     tell(WARNING, "run.failed", "run {run}: failed: {error}", run=run.id, error=text)
     if execution.workflow.on_failure == "rollback":
-        return (yield from _end_by_rollback(run, lease, {"failure": data}, Status.FAILED))
+        try:
+            return (yield from _end_by_rollback(run, lease, {"failure": data}, Status.FAILED))
+        except UndoRefused as refused:
+            return (yield from _park(run, lease, f"it failed ({text}), and cannot be rolled back: {refused}"))
     return (yield from end(run, lease, Kind.FAILED, data))
 
 
-def _chain(error: BaseException) -> list[BaseException]:
-    """The error and those that led to it."""
-    found: list[BaseException] = []
+def _causes(error: BaseException, failed: list[tuple[BaseException, str]]) -> list[str]:
+    """The keys of the calls whose errors made the run fail.
+
+    What led to a call's own error is not looked at: the workflow had caught it, and called something else.
+    """
+    found: set[str] = set()
+    seen: list[BaseException] = []
     pending: list[BaseException | None] = [error]
     while pending:
         one = pending.pop()
-        if one is not None and one not in found:
-            found.append(one)
-            pending += [
-                one.__cause__,
-                one.__context__,
-                *(one.exceptions if isinstance(one, BaseExceptionGroup) else ()),
-            ]
-    return found
+        if one is None or any(one is known for known in seen):
+            continue
+        seen.append(one)
+        keys = {key for known, key in failed if known is one}
+        found |= keys
+        if not keys:
+            pending += one.exceptions if isinstance(one, BaseExceptionGroup) else ()
+            pending += [one.__cause__ or one.__context__]
+    return sorted(found)
 
 
-def _end_by_rollback(run: Run, lease: Lease, ending: Data, status: Status) -> Op[Status]:
+def _end_by_rollback(run: Run, lease: Lease, ending: Data, status: Status, took: tuple[str, ...] = ()) -> Op[Status]:
     try:
-        yield from begin_rollback(run, lease, lease.record.chapter, ending)
+        beginning = max(lease.record.chapter, lease.record.base)
+        yield from begin_rollback(run, lease, beginning, ending, took)
+    except UndoRefused:  # nothing was done yet
+        raise
     except BaseException:
         yield from run._let_go(lease)
         raise
     yield from children.notify(run, lease)
     yield from run._let_go(lease, Change(status=status, release=True))
+    _tell_end(run, status)
     run._engine.bell.ring()
     return status
 
 
-def _continue(execution: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op[Status]:
-    run, lease = execution.run, execution.lease
-    given = Input.of(execution.codec, execution.workflow, args, kwargs)
+def _continue(run: Run, execution: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op[Status]:
+    lease = execution.lease
+    try:
+        given = Input.of(execution.codec, execution.workflow, args, kwargs)
+    except ValueRefused as error:
+        return (yield from _fail(run, execution, error))
     before = lease.fold.input
     data: Data = {"definition": given.digest, "args": given.args, "kwargs": given.kwargs}
-    data |= {name: before[name] for name in ("version", "deadline", "parent", "depth", "trace") if name in before}
+    data |= {name: before[name] for name in CARRIED_ON if name in before}
     data["before"] = lease.record.chapter
     data["messages"] = [[one.seq, one.topic, one.value, one.by] for one in lease.fold.mailbox]
     change = Change(status=Status.READY, release=True, chapter=lease.seq + 1)
-    yield from run._write(lease, [(Kind.CONTINUED, data)], change=change)
+    try:
+        yield from run._write(lease, [(Kind.CONTINUED, data)], change=change)
+    except ValueRefused as error:
+        return (yield from _fail(run, execution, error))
     run._give_up(lease)
     return Status.READY
 
 
-def end(run: Run, lease: Lease, kind: Kind, data: Data) -> Op[Status]:
+def end(run: Run, lease: Lease, kind: Kind, data: Data, took: tuple[str, ...] = ()) -> Op[Status]:
     """Write that the run has ended, tell its parent, and give up the lease."""
     status = Status(kind.value)
     change = Change(status=status, release=True)
     if "parent" in lease.fold.input:
-        yield from run._write(lease, [(kind, data)], what="result")
+        yield from run._write(lease, [(kind, data)], took=took, what="result")
         yield from children.notify(run, lease)
         yield from run._let_go(lease, change)
     else:
-        yield from run._write(lease, [(kind, data)], change=change, what="result")
+        yield from run._write(lease, [(kind, data)], change=change, took=took, what="result")
         run._give_up(lease)
-    tell(INFO, f"run.{status}", "run {run}: {status}", run=run.id, status=str(status))
+    _tell_end(run, status)
     run._engine.bell.ring()
     return status
+
+
+def _tell_end(run: Run, status: Status) -> None:
+    if status is not Status.FAILED:  # that was told before, with its error
+        tell(INFO, f"run.{status}", "run {run}: {status}", run=run.id, status=str(status))
 
 
 # --- cancelling and trying again
@@ -536,6 +626,12 @@ def asked_to_cancel(run: Run, items: list[Item]) -> Cancelled | None:
     return None
 
 
+def wishes(run: Run) -> Op[tuple[str, ...]]:
+    """The keys of all wishes to cancel the run, to be taken when it is, or when it goes on after its end."""
+    items = yield Read(lambda: run._store.inbox(run.uid))
+    return tuple(item.key for item in items if item.kind == "cancel")
+
+
 def cancel(run: Run, why: str | None = None, *, undo: bool = False, by: str | None = None) -> Op[None]:
     """Give up the run, and the children that it started. With ``undo``, its effects are undone.
 
@@ -547,30 +643,72 @@ def cancel(run: Run, why: str | None = None, *, undo: bool = False, by: str | No
     if record.queue is None:
         yield from run._end(Status.CANCELLED, {"error": why})
         return
-    if record.status is Status.CANCELLED:
+    if record.status in ENDED:
+        yield from _cancel_ended(run, record, undo)
         return
     wish = Cancelled(why, undo, by)
     try:
         lease = yield from run._claim(LIVE | {Status.BLOCKED})
     except Claimed:
-        data = {"why": why, "undo": undo, "by": by}
-        key = f"cancel:{record.epoch}.{run._store.clock.random_bytes(4).hex()}"
-        item = run._journals.item(record, key, "cancel", data, wakes=True)
-        yield Read(lambda: run._store.post(record.uid, item))
+        yield from _ask_to_cancel(run, record, wish)
         run._engine.watch.tell(run.uid)
         run._engine.bell.ring()
         return
-    yield from cancel_held(run, lease, wish)
+    except RunEnded:
+        if (yield Read(run._record)).status is not Status.CANCELLED:
+            raise
+        return  # it was being cancelled when its process died, and the claim finished that
+    try:
+        yield from cancel_held(run, lease, wish)
+    except UndoRefused:
+        yield from run._let_go(lease)
+        raise
+
+
+def _cancel_ended(run: Run, record: RunRecord, undo: bool) -> Op[None]:
+    if record.status is not Status.CANCELLED:
+        raise RunEnded(run.id, f"it is {record.status}, so it cannot be cancelled; run.rollback(to=0) undoes it")
+    beginning = max(record.chapter, record.base)
+    if undo and (yield from plan_rollback(run, beginning)).steps:
+        yield from rollback(run, beginning, then=Status.CANCELLED)
+
+
+def _ask_to_cancel(run: Run, record: RunRecord, wish: Cancelled) -> Op[None]:
+    data = {"why": wish.why, "undo": wish.undo, "by": wish.by}
+    key = f"cancel:{record.epoch}.{run._store.clock.random_bytes(4).hex()}"
+    item = run._journals.item(record, key, "cancel", data, wakes=True)
+    yield Read(lambda: run._store.post(record.uid, item))
 
 
 def cancel_held(run: Run, lease: Lease, wish: Cancelled) -> Op[Status]:
     """Cancel a run that is held here."""
-    for part in (yield from children.open_children(run, lease)):
-        yield from cancel(part, wish.why or f"run {run.id} was cancelled", undo=wish.undo, by=wish.by)
+    try:
+        yield from _cancel_parts(run, lease, wish)
+        took = yield from wishes(run)
+    except BaseException:
+        yield from run._let_go(lease)
+        raise
     data: Data = {"error": wish.why, "by": wish.by}
     if wish.undo:
-        return (yield from _end_by_rollback(run, lease, {"cancelled": data}, Status.CANCELLED))
-    return (yield from end(run, lease, Kind.CANCELLED, data))
+        return (yield from _end_by_rollback(run, lease, {"cancelled": data}, Status.CANCELLED, took))
+    return (yield from end(run, lease, Kind.CANCELLED, data, took))
+
+
+def _cancel_parts(run: Run, lease: Lease, wish: Cancelled) -> Op[None]:
+    parts = yield from children.open_children(run, lease)
+    if parts and (yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid)))) is None:
+        yield from _ask_to_cancel(run, lease.record, wish)  # should this process die half-way, the next one goes on
+    for part in parts:
+        with suppress(RunEnded):  # just now, by itself
+            yield from cancel(part, wish.why or f"run {run.id} was cancelled", undo=wish.undo, by=wish.by)
+
+
+def _cancel_driven(run: Run, lease: Lease, wish: Cancelled) -> Op[Status]:
+    """Cancel a run for somebody who is not here to be told if it cannot be undone."""
+    try:
+        return (yield from cancel_held(run, lease, wish))
+    except UndoRefused as refused:
+        return (yield from _park(run, lease, f"it was cancelled, and cannot be rolled back: {refused}"))
 
 
 def retry(run: Run, *, by: str | None = None) -> Op[None]:
@@ -583,15 +721,28 @@ def retry(run: Run, *, by: str | None = None) -> Op[None]:
         yield from Run.unblock.function(run, by=by)
     elif record.status in (Status.FAILED, Status.CANCELLED):
         lease = yield from run._claim({Status.FAILED, Status.CANCELLED})
-        ended = lease.fold.ended
-        keys = ended[1].get("keys", []) if ended else []
-        change = Change(status=Status.READY, release=True)
-        yield from run._write(lease, [(Kind.RETRIED, {"keys": keys, "by": by})], change=change)
+        try:
+            yield from _retry_held(run, lease, by)
+        except BaseException:
+            yield from run._let_go(lease)
+            raise
         run._give_up(lease)
     else:
         raise UsageError(f"run {run.id!r} is {record.status}; only a failed, cancelled or blocked run is tried again")
     run._adopted = run._adopted or record.queue is not None
     run._engine.bell.ring()
+
+
+def _retry_held(run: Run, lease: Lease, by: str | None) -> Op[None]:
+    ended = lease.fold.ended
+    data: Data = {"keys": ended[1].get("keys", []) if ended else [], "by": by}
+    for part in (yield from children.broken_children(run, lease, data["keys"])):
+        yield from retry(part, by=by)
+    if (seconds := lease.fold.input.get("seconds")) is not None:
+        data["deadline"] = run._store.clock.now() + round(seconds * 1_000_000)
+    took = yield from wishes(run)
+    change = Change(status=Status.READY, release=True)
+    yield from run._write(lease, [(Kind.RETRIED, data)], change=change, took=took)
 
 
 # --- looking at it from outside
@@ -618,18 +769,21 @@ def wait(run: Run, *, timeout: float | None = None) -> Op[Status]:
     check_options(timeout=timeout)
     clock, engine = run._store.clock, run._engine
     until = None if timeout is None else clock.now() + round(timeout * 1_000_000)
+    try_at = 0.0  # when to try to claim the run from somebody who drives it, and may have died
     while True:
         heard = yield Read(engine.bell.heard)
         record = yield Read(run._record)
         if record.status in ENDED or record.status is Status.BLOCKED:
             return record.status  # type: ignore[no-any-return]
         now = clock.now()
-        if run._adopted and _can_go_on(record, now):
+        wake = (yield from _next_move(run, record)) if run._adopted else None
+        if wake is not None and wake <= now and (record.status is not Status.RUNNING or time.monotonic() >= try_at):
+            try_at = time.monotonic() + LOOK_FOR_DEAD
             before = record.epoch
             yield from drive_on(run)
             if (yield Read(run._record)).epoch != before:
                 continue
-        moments = [at for at in (until, record.wake_at if run._adopted else None) if at is not None]
+        moments = [at for at in (until, wake if record.status is Status.WAITING else None) if at is not None]
         left = None if not moments else (min(moments) - now) / 1_000_000
         if until is not None and now >= until:
             return record.status  # type: ignore[no-any-return]
@@ -639,17 +793,19 @@ def wait(run: Run, *, timeout: float | None = None) -> Op[Status]:
             yield Listen(engine.bell, heard, _patience(engine, record, left))
 
 
-def _can_go_on(record: RunRecord, now: int) -> bool:
-    if record.status is Status.WAITING:
-        return record.wake_at is not None and record.wake_at <= now
-    return True  # ready; or running, by somebody who may have died
+def _next_move(run: Run, record: RunRecord) -> Op[int | None]:
+    """When the run can go on by itself; since long, if it can now. Driving it drives its children, too."""
+    if record.status is not Status.WAITING:
+        return record.created_at  # ready; or running, by somebody who may have died
+    part = yield from children.next_move(run)
+    return min((at for at in (part, record.wake_at) if at is not None), default=None)
 
 
 def _patience(engine: Engine, record: RunRecord, left: float | None) -> float | None:
     """How long to listen. The death of a holder makes no sound."""
     if record.status is not Status.RUNNING:
         return left
-    return min(left, 1.0) if left is not None else 1.0
+    return min(left, LOOK_FOR_DEAD) if left is not None else LOOK_FOR_DEAD
 
 
 def result(run: Run, *, timeout: float | None = None, type: Any = None) -> Op[Any]:
@@ -661,9 +817,11 @@ def result(run: Run, *, timeout: float | None = None, type: Any = None) -> Op[An
     status = yield from wait(run, timeout=timeout)
     record = yield Read(run._record)
     if status is Status.BLOCKED:
-        raise RunBlocked(run.id, f"{record.reason}; run.unblock() lets it go on")
+        remedy = "" if "run.unblock()" in (record.reason or "") else "; run.unblock() lets it go on"
+        raise RunBlocked(run.id, f"{record.reason}{remedy}")
     if status not in ENDED:
-        raise TimedOut(run.id, f"it is {status} after {timeout:g} s")
+        why = f"; it {record.reason}" if record.reason else ""
+        raise TimedOut(run.id, f"it is {status} after {timeout:g} s{why}")
     fold = yield Read(lambda: run._refold(record))
     assert fold.ended is not None
     ended = fold.ended[1]

@@ -72,8 +72,13 @@ class Store(Protocol):
         died are told by `orphans`.
         """
 
-    def next_wake(self) -> int | None:
-        """The earliest time at which a waiting run of any queue becomes due, if one waits for a time."""
+    def next_wake(
+        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
+    ) -> int | None:
+        """The earliest time later than ``after`` at which a waiting run becomes due, if one waits for such a time.
+
+        Only runs of these queues and workflows count; of all, if they are not given.
+        """
 
     def version(self) -> int:
         """A number that is another one whenever something may have been committed, by anybody. Cheap to ask for."""
@@ -260,10 +265,13 @@ def due_order(record: RunRecord) -> tuple[int, str]:
     return (record.wake_at or 0) if waiting else record.created_at, record.uid
 
 
-def wake_time(record: RunRecord) -> int | None:
-    """When the run becomes due, if it is one that workers take and it waits for a time."""
+def wake_time(
+    record: RunRecord, queues: Collection[str] | None = None, workflows: Collection[str] | None = None
+) -> int | None:
+    """When the run becomes due, if it is one that these workers take and it waits for a time."""
     waits = record.status is Status.WAITING and record.queue is not None and record.worker is None
-    return record.wake_at if waits and not record.hidden else None
+    ours = (queues is None or record.queue in queues) and (workflows is None or record.workflow in workflows)
+    return record.wake_at if waits and ours and not record.hidden else None
 
 
 def may_delete(record: RunRecord, *, holder_alive: bool, expected: RunRecord | None) -> bool:

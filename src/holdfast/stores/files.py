@@ -25,6 +25,7 @@ for up to about 10,000 runs: to list or to look for runs, their run.json files a
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -52,6 +53,7 @@ from holdfast.stores.files_root import Root
 from holdfast.stores.files_text import RunFile, folder_name, id_in, line_text, sketch_in, uid_in
 from holdfast.stores.locks import WorkerLocks
 
+LOOK_ANYWAY = 10.0  # seconds
 _AWAITED = frozenset({Status.READY, Status.WAITING})
 
 
@@ -69,6 +71,7 @@ class FilesStore:
         self._folders: dict[str, RunFolder] = {}  # by path
         self._paths: dict[str, str] = {}  # of the journals that were met, by uid: a guess, checked when it is used
         self._locks = WorkerLocks(self._in("workers"))
+        self._held: tuple[int, float, list[str]] | None = None  # see _held_ones
         self._root.open()
 
     def close(self) -> None:
@@ -196,9 +199,7 @@ class FilesStore:
     def orphans(self, limit: int = 100) -> list[RunRecord]:
         with self._root.translated():
             found: list[RunRecord] = []
-            for path in self._all("runs"):
-                if b'"worker": null' in _text_of(path):
-                    continue  # only a claim gives it a worker, and a claim replaces run.json
+            for path in self._held_ones():
                 record = self._listed(path)
                 if record is not None and record.worker is not None and not self._alive(record.worker):
                     found.append(record)
@@ -206,16 +207,31 @@ class FilesStore:
                     break
             return found
 
+    def _held_ones(self) -> list[str]:
+        """The folders of runs that may be held. If nobody rang since the last look, they are the same.
+
+        Who died before it could ring is found a little later.
+        """
+        heard, now = self._root.heard(), time.monotonic()
+        known = self._held
+        if known is None or known[0] != heard or now > known[1] + LOOK_ANYWAY:
+            # Only a claim gives a run a worker, and a claim replaces run.json.
+            paths = [path for path in self._all("runs") if b'"worker": null' not in _text_of(path)]
+            known = self._held = heard, now, paths
+        return known[2]
+
     def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
         with self._root.translated():
             now = self.clock.now()
             found = (record for record in self._awaited(queues, workflows) if is_due(record, queues, workflows, now))
             return sorted(found, key=due_order)[:limit]
 
-    def next_wake(self) -> int | None:
+    def next_wake(
+        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
+    ) -> int | None:
         with self._root.translated():
-            times = [wake_time(record) for record in self._awaited()]
-            return min((time for time in times if time is not None), default=None)
+            times = [wake_time(record) for record in self._awaited(queues, workflows)]
+            return min((time for time in times if time is not None and time > after), default=None)
 
     def _awaited(
         self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None

@@ -31,8 +31,11 @@ class LockFile:
 
     def take_within(self, seconds: float) -> bool:
         """Wait for the lock this long and take it. False if it could not be had: its holder stands still."""
-        if self._try():
+        try:
+            _flock(self.fd, _AT_ONCE)
             return True
+        except BlockingIOError:
+            pass
         wait, until = 0.0001, time.monotonic() + seconds
         while time.monotonic() <= until:
             time.sleep(wait)

@@ -134,11 +134,13 @@ class MemoryStore:
         found = (record for record in records if is_due(record, queues, workflows, now))
         return sorted(found, key=due_order)[:limit]
 
-    def next_wake(self) -> int | None:
+    def next_wake(
+        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
+    ) -> int | None:
         with self._lock:
             self._check_open()
-            times = [wake_time(journal.record) for journal in self._shelf.journals.values()]
-        return min((time for time in times if time is not None), default=None)
+            times = [wake_time(journal.record, queues, workflows) for journal in self._shelf.journals.values()]
+        return min((time for time in times if time is not None and time > after), default=None)
 
     def version(self) -> int:
         self._check_open()

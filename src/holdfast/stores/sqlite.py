@@ -51,6 +51,7 @@ def _load_queries() -> dict[str, str]:
 
 
 Q = _load_queries()
+APPEND = Q["append"]
 MAX_KNOWN = 10_000  # runs whose numbers are remembered
 
 
@@ -128,9 +129,16 @@ class SqliteStore(SqliteFile):
         sound = (record for record in found if record.status is not Status.BLOCKED)
         return sorted(sound, key=due_order)[:limit]
 
-    def next_wake(self) -> int | None:
+    def next_wake(
+        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
+    ) -> int | None:
+        ours, values = "", []
+        for column, names in (("queue", queues), ("workflow", workflows)):
+            if names is not None:
+                ours += f" AND +{column} IN ({', '.join('?' * len(names)) or 'NULL'})"
+                values += list(names)
         with self._reading() as db:
-            row = db.execute(Q["next_wake"]).fetchone()
+            row = db.execute(Q["next_wake"] % ours, (after, *values)).fetchone()
         return row[0] if row and type(row[0]) is int else None
 
     # --- journals
@@ -204,7 +212,7 @@ class SqliteStore(SqliteFile):
 
     def _append_many(self, writes: Sequence[Append]) -> list[Outcome]:
         rows = [_values(self._guess(write.uid), write, entry) for write in writes for entry in write.entries]
-        if self._cursor.executemany(Q["append"], rows).rowcount != len(rows):
+        if self._cursor.executemany(APPEND, rows).rowcount != len(rows):
             raise _Withdrawn
         return [None] * len(writes)
 
@@ -220,7 +228,7 @@ class SqliteStore(SqliteFile):
         if type(write) is not Append or len(write.entries) != 1 or write.change or write.took or write.redact:
             return False
         number = self._numbers.get(write.uid)
-        return number is not None and self._write_alone(Q["append"], _values(number, write, write.entries[0])) == 1
+        return number is not None and self._write_alone(APPEND, _values(number, write, write.entries[0])) == 1
 
     def transact(self, act: Callable[[sqlite3.Connection], Append]) -> HoldfastError | None:
         """See `holdfast.stores.base.Transacting`."""
@@ -274,7 +282,7 @@ class SqliteStore(SqliteFile):
             return refusal(self._current(write.uid), write) or self._conflict(self._db, write)
         number = self._number(write.uid) or 0
         for entry in write.entries:
-            if not self._db.execute(Q["append"], _values(number, write, entry)).rowcount:
+            if not self._db.execute(APPEND, _values(number, write, entry)).rowcount:
                 return refusal(self._current(write.uid), write) or self._conflict(self._db, write)
         if record is not None:
             self._change(record, write)

@@ -200,8 +200,9 @@ class SqliteFile:
     def _write_alone(self, statement: str, values: Sequence[Any]) -> int:
         """Carry out one statement as a transaction of its own; how many rows it changed. The same as in `_writing`."""
         with self._lock:
-            self._check_usable()
-            self._check_free()
+            if self._unusable is not None or self._db.lent:
+                self._check_usable()
+                self._check_free()
             if not self._writer_lock.take_within(BUSY_SECONDS):
                 raise StoreBusy(self.place)
             try:

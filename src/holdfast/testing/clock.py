@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from typing import Any
 
 START = 1_700_000_000_000_000  # in November 2023
 
@@ -18,6 +19,7 @@ class ManualClock:
         self._now = start
         self._random = random.Random(seed)
         self._lock = threading.Lock()
+        self._began = self.mark()
 
     def __repr__(self) -> str:
         return f"<ManualClock at {self._now}>"
@@ -36,6 +38,16 @@ class ManualClock:
     def sleep(self, seconds: float) -> None:
         """Return at once, that much later."""
         self.advance(max(seconds, 0))
+
+    def mark(self) -> Any:
+        """The moment, and what comes of chance after it, to be given to `reset`."""
+        return self._now, self._random.getstate()
+
+    def reset(self, mark: Any = None) -> None:
+        """Go back to a moment that `mark` gave, or to the beginning. Only for a store that goes back too."""
+        with self._lock:
+            self._now, state = mark or self._began
+            self._random.setstate(state)
 
     def random_bytes(self, n: int) -> bytes:
         """Bytes that depend on the seed alone."""

@@ -1079,6 +1079,17 @@ class StoreContract:
         clock.advance(5)
         assert store.next_wake() == now + 4_000_000
 
+    def test_the_next_wake_of_some_queues_and_workflows_after_a_time(self, store: Store, author: Author) -> None:
+        for n, (queue, workflow) in enumerate((("p", "v"), ("q", "v"), ("q", "w"), ("p", "w")), 1):
+            self.rest(store, author, f"run {n}", Status.WAITING, wake_at=n, queue=queue, workflow=workflow)
+        assert store.next_wake(["q"], ["w"]) == 3
+        assert store.next_wake(["p"], ["v", "w"]) == 1
+        assert store.next_wake(["p"], ["v", "w"], after=1) == 4
+        assert store.next_wake(["p", "q"], ["v", "w"], after=2) == 3
+        assert store.next_wake(after=3) == 4
+        assert store.next_wake(["q"], after=3) is None
+        assert store.next_wake(["r"], ["w"]) is store.next_wake(["q"], []) is store.next_wake(after=4) is None
+
     def test_a_run_that_is_held_or_was_woken_has_no_next_wake(self, store: Store, author: Author) -> None:
         first = self.rest(store, author, "first", Status.WAITING, wake_at=1 << 50)
         second = self.rest(store, author, "second", Status.WAITING, wake_at=1 << 51)

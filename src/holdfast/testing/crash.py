@@ -232,8 +232,10 @@ class CrashStore:
     def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
         return self._alive().due(queues, workflows, limit=limit)
 
-    def next_wake(self) -> int | None:
-        return self._alive().next_wake()
+    def next_wake(
+        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
+    ) -> int | None:
+        return self._alive().next_wake(queues, workflows, after=after)
 
     def version(self) -> int:
         return self._alive().version()

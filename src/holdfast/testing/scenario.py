@@ -19,7 +19,6 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-import holdfast
 from holdfast.codec import Keyring
 from holdfast.engine import Holdfast
 from holdfast.engine.run import Run
@@ -29,9 +28,10 @@ from holdfast.model import ENDED, Kind, Status
 from holdfast.stores.base import Store
 from holdfast.stores.files import FilesStore
 from holdfast.stores.memory import MemoryStore, _shared
+from holdfast.testing.clock import ManualClock
 from holdfast.testing.crash import CrashDisk, CrashSqliteStore, CrashStore, Fuse
+from holdfast.testing.still import open_still
 
-LEASE = 3600.0  # longer than any test, so that no heartbeat comes in between
 KEYS = {"k1": b"1" * 32, "k2": b"2" * 32}
 
 
@@ -47,6 +47,8 @@ class World:
         self.payments: Counter[str] = Counter()
         self.calls: Counter[str] = Counter()
         self.undos: Counter[str] = Counter()
+        self.acts: Counter[tuple[str, str, str]] = Counter()  # of steps: run, key and idempotency key
+        self.made: dict[str, str] = {}  # the idempotency key under which something was made last
 
 
 _now: list[World] = []  # the one that steps act on
@@ -109,8 +111,9 @@ class Site:
 
     kind = ""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, clock: ManualClock | None = None) -> None:
         self.folder = folder
+        self.clock = clock
         self.world = World(Fuse())
         self.seen = Seen()
 
@@ -122,16 +125,20 @@ class Site:
         shutil.rmtree(self.folder, ignore_errors=True)
         os.makedirs(self.folder)
         self.world, self.seen = World(Fuse()), Seen()
+        if self.clock is not None:
+            self.clock.reset()
 
     def image(self) -> Any:
         """All of it, to be put back by `restore`."""
-        return read_tree(self.folder), self._frozen()
+        return read_tree(self.folder), self._frozen(), self.clock.mark() if self.clock is not None else None
 
     def restore(self, image: Any) -> None:
-        tree, (world, seen) = image
+        tree, (world, seen), *moment = image
         self.wipe()
         write_tree(self.folder, tree)
         self.world, self.seen = copy.deepcopy(world), copy.deepcopy(seen)
+        if self.clock is not None:
+            self.clock.reset(*moment)
 
     def _frozen(self) -> tuple[World, Seen]:
         return copy.deepcopy(self.world), copy.deepcopy(self.seen)
@@ -141,26 +148,26 @@ class FilesSite(Site):
     kind = "files"
 
     def open(self, name: str, fuse: Fuse) -> Store:
-        return FilesStore(os.path.join(self.folder, name), disk=CrashDisk(fuse))
+        return FilesStore(os.path.join(self.folder, name), clock=self.clock, disk=CrashDisk(fuse))
 
 
 class SqliteSite(Site):
     kind = "sqlite"
 
     def open(self, name: str, fuse: Fuse) -> Store:
-        return CrashSqliteStore(os.path.join(self.folder, name + ".db"), fuse)
+        return CrashSqliteStore(os.path.join(self.folder, name + ".db"), fuse, clock=self.clock)
 
 
 class MemorySite(Site):
     kind = "memory"
     _numbers = itertools.count()
 
-    def __init__(self, folder: str) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: str, clock: ManualClock | None = None) -> None:
+        super().__init__(folder, clock)
         self._name = f"crash-site-{next(self._numbers)}"
 
     def open(self, name: str, fuse: Fuse) -> Store:
-        return CrashStore(MemoryStore(f"{self._name}-{name}"), fuse)
+        return CrashStore(MemoryStore(f"{self._name}-{name}", clock=self.clock), fuse)
 
     def wipe(self) -> None:
         super().wipe()
@@ -231,7 +238,7 @@ class Desk:
             if name not in self._stores:
                 self._stores[name] = self.site.open(name, self.fuse)
             keys = Keyring(KEYS, current=key) if key is not None else None
-            made = holdfast.open("", store=self._stores[name], keys=keys, lease=LEASE)
+            made = open_still(self._stores[name], keys=keys)
             self._engine_of[name, key] = made
         return made
 

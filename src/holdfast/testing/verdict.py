@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from hashlib import blake2b
 from typing import Any
 
 from holdfast.engine.run import Run
 from holdfast.errors import Claimed, HoldfastError, Redacted, RunNotFound
+from holdfast.journal import name_in
 from holdfast.model import Filter, Kind, Status
 from holdfast.stores.base import Store
 from holdfast.stores.files import FilesStore
 from holdfast.testing.crash import Crash, Fuse
 from holdfast.testing.powerloss import Platter, PowerLossDisk, fingerprint
 from holdfast.testing.scenario import Desk, FilesSite, Part, Seen, Site, at_work
+from holdfast.views import Effect
 
 # --- what must hold
 
@@ -37,7 +40,8 @@ def outcome(desk: Desk) -> dict[str, Any]:
 
 # A try that died leaves an intent more; what is resolved is not done; and a claim alone lets a parked run go on.
 _DIED = frozenset({"uncertain", "raised", "repeated"})  # effects of tries that were not the last
-_COUNTED = frozenset(Kind) - {Kind.INTENDED, Kind.DONE, Kind.RAISED, Kind.RESOLVED, Kind.SAVED}
+_CHANCE = frozenset({"now", "random", "uuid"})  # what a workflow asks for, and gets another time differently
+_COUNTED = frozenset(Kind) - {Kind.INTENDED, Kind.DONE, Kind.RAISED, Kind.RESOLVED, Kind.SAVED, Kind.UNBLOCKED}
 
 
 def _told(run: Run, info: Any) -> dict[str, Any]:
@@ -49,15 +53,21 @@ def _told(run: Run, info: Any) -> dict[str, Any]:
         "state": now.state,
         "next": now.next,
         "queue": now.queue,
-        "results": now.results,
+        "results": {key: result for key, result in now.results.items() if name_in(key) not in _CHANCE},
         "completed": sorted(now.completed),
         "answers": now.answers,
         "result": now.result,
         "questions": len(now.questions),
-        "effects": sorted((e.key, e.status) for e in run.effects() if e.status not in _DIED),
+        "effects": sorted((e.key, _became(e)) for e in run.effects() if e.status not in _DIED),
         "entries": {kind: n for kind, n in sorted(kinds.items()) if kind in _COUNTED},
         "erased": len(run.audit().redacted),
     }
+
+
+def _became(effect: Effect) -> str:
+    """What became of an effect. A child is not undone for sure if one of its own tries died."""
+    doubtful = effect.status == "undo_failed" and "1 uncertain;" in (effect.error or "")
+    return "undone" if doubtful else effect.status
 
 
 def check_acknowledged(desk: Desk, *, everywhere: bool = True) -> None:
@@ -115,9 +125,8 @@ def _check_run(seen: Seen, run: Run, everywhere: bool) -> None:
     if uid in seen.ended:
         epoch, status = seen.ended[uid]
         assert record.epoch > epoch or record.status is status, f"{run.id} was {status} and is {record.status}"
-    rewound = [entry for entry in run.history(limit=10_000) if entry.kind == Kind.UNDONE]
-    effects_undone = [effect.key for effect in run.effects() if effect.status == "undone"]
-    assert len(effects_undone) == len(set(effects_undone)), f"{run.id}: an undo is on record twice: {rewound}"
+    undone = Counter(data["effect"] for data in _undone(run))
+    assert not undone or max(undone.values()) == 1, f"{run.id}: an undo is on record twice: {undone}"
 
 
 def settled(desk: Desk) -> tuple[dict[str, int], dict[str, int]]:
@@ -136,6 +145,39 @@ def settled(desk: Desk) -> tuple[dict[str, int], dict[str, int]]:
             elif entry.kind == Kind.UNDONE and data["ok"] and name in desk.world.undos:
                 undone[name] = desk.world.undos[name]
     return called, undone
+
+
+def _undone(run: Run) -> list[dict[str, Any]]:
+    """The undos that succeeded."""
+    record = run._record()
+    entries = run._journals.entries(record, record.base, record.seq, saved=False)
+    told = [run._journals.data(run.id, record.uid, entry) for _, entry in entries if entry.kind == Kind.UNDONE]
+    return [data for data in told if data["ok"]]
+
+
+def acted(desk: Desk) -> dict[tuple[str, str, str], int]:
+    """How often each step of a workflow acted that is on record as done: it must not act again under the same key."""
+    done: dict[tuple[str, str, str], int] = {}
+    for info in desk.hf.runs(limit=1000):
+        run = desk.hf.get(info.id)
+        steps = run._refold(run._record()).steps
+        done |= {act: n for act, n in desk.world.acts.items() if act[0] == run.id and act[1] in steps}
+    return done
+
+
+def taken_back(desk: Desk) -> dict[str, int]:
+    """How often each step of a workflow was undone, by idempotency key, if that is on record: it must not be again."""
+    undone: dict[str, int] = {}
+    for info in desk.hf.runs(limit=1000):
+        run = desk.hf.get(info.id)
+        record = run._record()
+        for data in _undone(run):
+            uid, entry = run._journals.entry(record, data["effect"])
+            generation = sum(rewind.at < entry.seq for rewind in record.rewinds)
+            key = run._journals.data(run.id, uid, entry)["key"]
+            made = blake2b(f"{record.uid}/{generation}/{key}".encode(), digest_size=16).hexdigest()
+            undone[made] = desk.world.undos[made]
+    return undone
 
 
 def _named(run: Run, data: dict[str, Any], kind: str) -> str:
@@ -199,6 +241,7 @@ def finish(site: Site, part: Part, *, recover: bool = True) -> dict[str, Any]:
     try:
         check_acknowledged(desk)
         called, undone = settled(desk)
+        done, gone = acted(desk), taken_back(desk)
         if recover:
             desk.recover()
             assert not desk.hf._store.orphans(), "recover() left a run with its dead holder"
@@ -206,6 +249,10 @@ def finish(site: Site, part: Part, *, recover: bool = True) -> dict[str, Any]:
         check_acknowledged(desk, everywhere=False)
         for name, times in called.items():
             assert desk.world.calls[name] == times, f"{name} was done, and was called again"
+        for act, times in done.items():
+            assert desk.world.acts[act] == times, f"step {act[1]} of {act[0]} was done, and acted again"
+        for made, times in gone.items():
+            assert desk.world.undos[made] == times, f"step {made} was undone, and was undone again"
         for name, times in undone.items():
             assert desk.world.undos[name] == times, f"{name} was undone, and was undone again"
         desk.recover()

@@ -42,7 +42,7 @@ AND +r.workflow IN (%s) ORDER BY r.wake_at, r.uid LIMIT ?
 
 -- name: next_wake
 SELECT wake_at FROM run INDEXED BY run_wakes
-WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND hidden = 0 AND wake_at IS NOT NULL
+WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND hidden = 0 AND wake_at > ?%s
 ORDER BY wake_at LIMIT 1
 
 -- name: run_number

@@ -1,0 +1,150 @@
+"""The short way of a plain step: nothing is waited for but its function and its commit.
+
+Most steps have no intent, no timeout and no transaction, and succeed at once. Such a step is called here with as little
+around it as possible, since this is what a durable step costs beside its commit; and if the journal has its result,
+that is all there is to it. Whatever else may happen (it fails, others of the run have their turn) is left to
+`Execution.step`.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.define import StepFunction, current_scope
+from holdfast.engine.drive import Op, drive, drive_async, refuse_awaitable
+from holdfast.engine.events import DEBUG, is_told
+from holdfast.errors import HoldfastError
+from holdfast.journal import Data, Step
+from holdfast.model import Kind
+
+if TYPE_CHECKING:
+    from holdfast.commit import Ticket
+    from holdfast.engine.execution import Execution, Scope
+
+
+def call(
+    scope: Scope, key: str, n: int | None, step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The result of a step that is a plain function."""
+    execution = scope.execution
+    committer = execution.committer
+    committer.check_process()
+    data = _begin(execution, scope, key, n, step, args, kwargs)
+    if type(data) is Step:
+        return execution.value(data, key, step.result_type)
+    if type(data) is not dict:
+        return drive(execution.step(scope, key, n, step, args, kwargs), committer)
+    try:
+        token = current_scope.set(scope.inside(key, 1))
+        try:
+            result = step.function(*args, **kwargs)
+            if hasattr(result, "__await__"):
+                refuse_awaitable(result, step.function)
+        finally:
+            current_scope.reset(token)
+        ticket = _keep(execution, key, data, result)
+    except Exception as error:
+        return drive(_again(execution, scope, data, step, args, kwargs, error), committer)
+    else:
+        try:
+            committer.settle(ticket)
+        except HoldfastError:
+            drive(execution.settle(ticket), committer)  # which says what follows from it
+        return result
+    finally:
+        _end(execution, key)
+
+
+async def call_async(
+    scope: Scope, key: str, n: int | None, step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The same for a coroutine function."""
+    execution = scope.execution
+    committer = execution.committer
+    committer.check_process()
+    data = _begin(execution, scope, key, n, step, args, kwargs)
+    if type(data) is Step:
+        return execution.value(data, key, step.result_type)
+    if type(data) is not dict:
+        return await drive_async(execution.step(scope, key, n, step, args, kwargs), committer)
+    try:
+        token = current_scope.set(scope.inside(key, 1))
+        try:
+            result = await step.function(*args, **kwargs)
+        finally:
+            current_scope.reset(token)
+        ticket = _keep(execution, key, data, result)
+    except Exception as error:
+        return await drive_async(_again(execution, scope, data, step, args, kwargs, error), committer)
+    else:
+        try:
+            await committer.settle_async(ticket)
+        except HoldfastError:
+            await drive_async(execution.settle(ticket), committer)
+        return result
+    finally:
+        _end(execution, key)
+
+
+def _begin(
+    execution: Execution,
+    scope: Scope,
+    key: str,
+    n: int | None,
+    step: StepFunction[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Data | Step | None:
+    """What the journal has for a call; of a new one, what is known before it is made. None: the short way ends here."""
+    fold = execution.lease.fold
+    if key in fold.failures or key in fold.attempts or key in fold.intents or key in execution.called:
+        return None
+    if not execution.is_alone(step) or is_told(DEBUG):
+        return None
+    trees, named, digest = execution.describe(step, args, kwargs)
+    found = execution.find(scope, key, n, digest)
+    if found is not None:
+        if type(found) is not Step or found.erased:
+            return None
+        execution.check_same(key, step.name, found, digest, (trees, named))
+        execution.consumed.add(key)
+        execution.given(found.seq)
+        return found
+    data: Data = {"key": key}
+    if n is not None:
+        data["n"] = n
+    else:
+        data["tool"] = step.name
+    if digest is not None:
+        data["digest"] = digest
+    execution.consumed.add(key)
+    execution.called.add(key)
+    execution.active[key] = monotonic()
+    return data
+
+
+def _keep(execution: Execution, key: str, data: Data, result: Any) -> Ticket:
+    """Put the result in line to be journaled."""
+    what = f"result of {key}"
+    done = {**data, "result": None if result is None else execution.codec.encode(result, what)}
+    return execution.submit(((Kind.DONE, done),), what)
+
+
+def _again(
+    execution: Execution,
+    scope: Scope,
+    data: Data,
+    step: StepFunction[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    error: Exception,
+) -> Op[Any]:
+    """After the first attempt failed, what there is to do."""
+    yield from execution.failed_attempt(scope, data, step, 1, error)
+    return (yield from execution.attempts(scope, data, step, args, kwargs))
+
+
+def _end(execution: Execution, key: str) -> None:
+    execution.active.pop(key, None)
+    execution.called.discard(key)

@@ -1,0 +1,423 @@
+"""Rolling workflows back: what was done is undone in reverse, what could not be is told, and the run goes on."""
+
+import asyncio
+import gc
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Holdfast, Status, ask, gather, step, this_step, workflow
+from holdfast.engine import undo as undo_module
+from holdfast.errors import Claimed, NoCheckpoint, RunBlocked, RunCancelled
+from holdfast.stores import open_store
+from holdfast.testing.crash import CrashStore, Fuse
+
+Opener = Callable[..., Holdfast]
+
+told: list[str] = []
+keys: list[str] = []
+fails: Counter[str] = Counter()
+gate = threading.Event()
+entered = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def nothing_told() -> Iterator[None]:
+    for one in (told, keys, fails):
+        one.clear()
+    gate.clear()
+    entered.clear()
+    yield
+    gate.set()
+
+
+@step
+def reserve(name: str) -> str:
+    told.append(f"+{name}")
+    keys.append(this_step().idempotency_key)
+    return name.upper()
+
+
+@reserve.undo
+def release(result: str, name: str) -> None:
+    fails[name] -= 1
+    if fails[name] >= 0:
+        raise ConnectionError(f"{name} does not answer")
+    told.append(f"-{result}")
+
+
+@step(undo_retries=0)
+async def reserve_async(name: str) -> str:
+    await asyncio.sleep(0)
+    told.append(f"+{name}")
+    return name.upper()
+
+
+@reserve_async.undo
+async def release_async(result: str, name: str) -> None:
+    await asyncio.sleep(0)
+    told.append(f"-{result}")
+
+
+@step(reversible=False)
+def mail(to: str) -> None:
+    told.append(f"mail {to}")
+
+
+@step
+def plain(name: str) -> None:
+    told.append(name)
+
+
+@step(target="door", retries=0)
+def slam() -> None:
+    raise OSError("it is stuck")
+
+
+@workflow
+def trip(who: str) -> str:
+    reserve("car")
+    mail(who)
+    reserve("room")
+    answer: str = ask("go?", str)
+    plain(answer)
+    return answer
+
+
+@workflow
+async def trip_async(who: str) -> str:
+    await reserve_async("car")
+    mail(who)
+    await reserve_async("room")
+    answer: str = await ask("go?", str)
+    plain(answer)
+    return answer
+
+
+TRIPS = pytest.mark.parametrize("wf", [trip, trip_async], ids=["sync", "async"])
+
+
+def test_the_preview_tells_what_the_rollback_then_does(hf: Holdfast) -> None:
+    run = hf.start(trip, "bo", id="run")
+    seq = run.info().seq
+    plan = run.plan_rollback(0)
+    wanted = [("reserve#2", "undo"), ("mail#1", "irreversible"), ("reserve#1", "undo")]
+    assert [(one.effect.key, one.action) for one in plan.steps] == wanted
+    assert run.info().seq == seq
+    report = run.rollback(0)
+    assert [effect.key for effect in report.undone] == ["reserve#2", "reserve#1"]
+    assert [effect.key for effect in report.irreversible] == ["mail#1"]
+    assert told == ["+car", "mail bo", "+room", "-ROOM", "-CAR"]
+    with pytest.raises(NoCheckpoint):
+        run.plan_rollback(999)
+
+
+@TRIPS
+def test_then_the_run_goes_on_from_there(hf: Holdfast, wf: Any) -> None:
+    """Also of async steps from sync code; and what comes again has another key for the outside."""
+    run = hf.start(wf, "bo", id="run")
+    [question] = run.questions()
+    to = run.effects()[1].seq + 1  # the mail was sent
+    assert len(run.rollback(to).undone) == 1
+    assert run.wait(timeout=0.05) is Status.WAITING
+    [again] = run.questions()
+    assert question.id != again.id
+    run.answer("yes")
+    assert run.result() == "yes"
+    assert told == ["+car", "mail bo", "+room", "-ROOM", "+room", "yes"]
+    assert len(set(keys)) == len(keys)
+    run.rollback(0)  # also after its end
+    assert run.status is Status.READY
+    assert told[-2:] == ["-ROOM", "-CAR"]
+
+
+@TRIPS
+def test_from_async_code(store_url: str, wf: Any) -> None:
+    async def main() -> None:
+        async with holdfast.open(store_url) as hf:
+            run = await hf.start(wf, "bo", id="run")
+            assert len((await run.plan_rollback(0)).steps) == 3
+            assert len((await run.rollback(0)).undone) == 2
+            await run.resume()
+            await run.answer("yes")
+            assert await run.result() == "yes"
+
+    asyncio.run(main())
+    assert told == ["+car", "mail bo", "+room", "-ROOM", "-CAR", "+car", "mail bo", "+room", "yes"]
+
+
+def test_undos_are_tried_again_and_a_failed_one_does_not_stop_the_others(hft: Holdfast) -> None:
+    fails.update({"room": 2, "car": 99})
+    run = hft.start(trip, "bo", id="run")
+    report = run.rollback(0)
+    assert [effect.key for effect in report.undone] == ["reserve#2"]  # at the third attempt
+    [failed] = report.failed
+    assert (failed.key, failed.error) == ("reserve#1", "ConnectionError: car does not answer")
+    assert {effect.key: effect.status for effect in run.effects()} == {
+        "reserve#1": "undo_failed",
+        "mail#1": "left",
+        "reserve#2": "undone",
+    }
+
+
+@workflow
+def slams() -> str:
+    reserve("car")
+    try:
+        slam()
+    except OSError:
+        return "stuck"
+    return "shut"
+
+
+def test_what_may_or_may_not_have_happened_is_told(hf: Holdfast) -> None:
+    run = hf.start(slams, id="run")
+    report = run.rollback(0)
+    assert [effect.key for effect in report.uncertain] == ["slam#1"]
+    assert [effect.key for effect in report.undone] == ["reserve#1"]
+
+
+@workflow
+def reserves_several() -> list[str]:
+    found: list[str] = gather(*(lambda name=name: reserve(name) for name in ("a", "b", "c")))  # type: ignore[misc]
+    ask("go?", str)
+    return found
+
+
+def test_branches_are_undone_in_the_reverse_of_what_happened(hf: Holdfast) -> None:
+    run = hf.start(reserves_several, id="run")
+    done = [one.key for one in run.steps()]
+    report = run.rollback(0)
+    assert [effect.key for effect in report.undone] == done[::-1]
+
+
+# --- by itself
+
+
+class Strike(Exception):
+    """An error of the user's own."""
+
+
+@workflow(on_failure="rollback")
+def strikes(who: str) -> None:
+    reserve("car")
+    mail(who)
+    reserve("room")
+    raise Strike(who)
+
+
+@workflow(on_failure="rollback")
+async def strikes_async(who: str) -> None:
+    await asyncio.gather(reserve_async("car"), reserve_async("room"))
+    raise Strike(who)
+
+
+@pytest.mark.parametrize("wf", [strikes, strikes_async], ids=["sync", "async"])
+def test_a_failure_is_rolled_back_if_it_was_declared_so(hf: Holdfast, wf: Any) -> None:
+    run = hf.start(wf, "bo", id="run")
+    with pytest.raises(Strike, match="bo"):
+        run.result()
+    assert sorted(told[-2:]) == ["-CAR", "-ROOM"]
+    assert {effect.status for effect in run.effects() if effect.undo} == {"undone"}
+    run.retry()
+    with pytest.raises(Strike):
+        run.result()
+    assert told.count("-CAR") == told.count("+car") == 2
+
+
+def test_also_in_a_fork(hf: Holdfast) -> None:
+    """It undoes what it did itself."""
+    run = hf.start(strikes, "bo", id="run")
+    told.clear()
+    fork = run.fork(at=2)  # the car is reserved
+    with pytest.raises(Strike):
+        fork.result()
+    assert told == ["mail bo", "+room", "-ROOM"]
+
+
+def test_an_undo_that_is_gone_parks_the_run(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is half undone, and a person sees what is missing."""
+    name = reserve.undo_name
+    assert name is not None
+    monkeypatch.delitem(undo_module._registered, name)
+    monkeypatch.delitem(globals(), "release")
+    run = hf.start(strikes, "bo", id="run")
+    with pytest.raises(RunBlocked, match=r"it failed \(Strike: bo\), and cannot be rolled back: undo .*release"):
+        run.result()
+    assert not [line for line in told if line.startswith("-")]
+    monkeypatch.undo()
+    run.unblock()
+    with pytest.raises(Strike):
+        run.result()
+    assert told[-2:] == ["-ROOM", "-CAR"]
+
+
+# --- a crash at every point
+
+
+class Watched(CrashStore):
+    """The reads that workflows need beside those of the kernel."""
+
+    def __getattr__(self, name: str) -> Any:
+        self.fuse.check()
+        return getattr(self.store, name)
+
+
+def _doomed(url: str, act: Callable[[Holdfast], Any], at: int | None) -> int:
+    fuse = Fuse()
+    hf = holdfast.open(url, store=Watched(open_store(url), fuse))  # type: ignore[arg-type]
+    fuse.points.clear()
+    fuse.at = at
+    try:
+        act(hf)
+    except BaseException:
+        if not fuse.dead:
+            raise
+    hf._engine.watch.stop()
+    hf._engine.worker.stop()
+    hf._store.drop()
+    return len(fuse.points)
+
+
+@pytest.mark.parametrize("how", ["by itself", "rollback", "cancel"])
+def test_a_crash_in_its_middle(store_url: str, how: str, tally: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever claims the run goes on with it, no undo that was told succeeds twice, and it ends as it was to."""
+    monkeypatch.setattr(threading, "excepthook", lambda died: None)  # of the threads that watch, which are dead too
+    monkeypatch.setattr(logging.getLogger("asyncio"), "disabled", True)
+
+    def act(hf: Holdfast) -> None:
+        run = hf.start(strikes if how == "by itself" else trip, "bo", id="run")
+        if how == "rollback":
+            run.rollback(0, then="cancelled")
+        elif how == "cancel":
+            run.cancel("enough", undo=True)
+
+    points = _doomed(f"{store_url}-dry", act, None)
+    for at in range(points):
+        told.clear()
+        url = f"{store_url}-{at}"
+        _doomed(url, act, at)
+        begun = "-ROOM" in told
+        with holdfast.open(url) as hf:
+            run = hf.enqueue(strikes if how == "by itself" else trip, "bo", id="run")
+            hf.work(until_idle=True)
+            if how == "by itself":
+                with pytest.raises(Strike):
+                    run.result(timeout=5)
+            elif begun:
+                with pytest.raises(RunCancelled, match=r"enough|rolled back"):
+                    run.result(timeout=5)
+            if run.status is not Status.WAITING:
+                undone = [line for line in told if line.startswith("-")]
+                assert undone in (["-ROOM", "-CAR"], ["-ROOM", "-ROOM", "-CAR"], ["-ROOM", "-CAR", "-CAR"]), (at, told)
+                assert {one.status for one in run.effects() if one.undo} <= {"undone", "repeated"}
+    gc.collect()
+    tally("crashes of rollbacks", points=points)
+
+
+# --- children, and whoever drives it
+
+
+@workflow
+def inmost(who: str) -> str:
+    reserve("room")
+    if who == "mail":
+        mail(who)
+    if who == "ask":
+        ask("go?", str)
+    return who
+
+
+@workflow
+def outmost(who: str) -> str:
+    reserve("car")
+    between(who)
+    return ask("and now?", str)  # type: ignore[no-any-return]
+
+
+@workflow
+def between(who: str) -> str:
+    return inmost(who)
+
+
+@pytest.mark.parametrize("who", ["done", "ask"])
+def test_children_are_taken_back_as_a_whole(hf: Holdfast, who: str) -> None:
+    run = hf.start(outmost, who, id="run")
+    report = run.rollback(0)
+    assert [effect.key for effect in report.undone] == ["between#1", "reserve#1"]
+    assert told == ["+car", "+room", "-ROOM", "-CAR"]
+    assert hf.get("run/between#1").status is hf.get("run/between#1/inmost#1").status is Status.CANCELLED
+    run.resume()
+    assert told[4:] == ["+car", "+room"]
+    assert hf.get("run/between#1~1").info().parent == run.uid
+
+
+def test_what_a_child_could_not_undo_is_not_called_undone(hf: Holdfast) -> None:
+    run = hf.start(outmost, "mail", id="run")
+    report = run.rollback(0)
+    [failed] = report.failed
+    assert failed.key == "between#1"
+    assert "1 irreversible" in str(hf.get("run/between#1").effects()[0].error)
+    assert told[-2:] == ["-ROOM", "-CAR"]
+
+
+@step
+def linger() -> None:
+    entered.set()
+    gate.wait(10)
+
+
+@workflow
+def lingers_on() -> None:
+    reserve("car")
+    linger()
+
+
+@workflow
+def asks_then_lingers() -> None:
+    reserve("car")
+    ask("go?", str)
+    linger()
+    plain("too late")
+
+
+@workflow
+def waits_for_lingers() -> None:
+    asks_then_lingers()
+
+
+def test_a_run_that_somebody_drives_is_not_rolled_back(opened: Opener) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        driven = thread.submit(opened().start, lingers_on, id="run")
+        assert entered.wait(10)
+        run = opened().get("run")
+        with pytest.raises(Claimed, match="run 'run'"):
+            run.rollback(0)
+        assert len(run.plan_rollback(0).steps) == 1
+        gate.set()
+        driven.result()
+    assert run.rollback(0).undone
+    assert told == ["+car", "-CAR"]
+
+
+def test_a_child_that_somebody_drives_is_asked_to_stop_first(opened: Opener) -> None:
+    hf, other = opened(), opened()
+    run = hf.start(waits_for_lingers, id="run")
+    child = other.get("run/asks_then_lingers#1")
+    child.answer("yes")
+    with ThreadPoolExecutor(2) as threads:
+        driven = threads.submit(child.resume)
+        assert entered.wait(10)
+        rolling = threads.submit(run.rollback, 0)
+        while other._engine.executions[child.uid].outcome is None:
+            threading.Event().wait(0.01)
+        gate.set()
+        assert driven.result() is Status.CANCELLED
+        assert [effect.key for effect in rolling.result().undone] == ["asks_then_lingers#1"]
+    assert told == ["+car", "-CAR"]
