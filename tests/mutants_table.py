@@ -206,7 +206,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "forked-child-waits-for-locks",
         "src/holdfast/commit.py",
-        "if os.getpid() != self._pid:",
+        "if self._process is not _process:",
         "if False:",
         f'{PROCESSES}/test_forks.py -k "child_is_refused and busy"',
     ),
@@ -249,8 +249,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "commits-one-by-one",
         "src/holdfast/commit.py",
-        "batch, self._queue = self._queue, []",
-        "batch, self._queue = self._queue[:1], self._queue[1:]",
+        "batch = list(self._queue)",
+        "batch = list(self._queue)[:1]",
         f'{PROCESSES}/test_promises.py -k "committed_together"',
     ),
     # Damage is noticed

@@ -164,20 +164,17 @@ class Committer:
             for _ in batch:
                 self._queue.popleft()
             if batch:
-                _settle(batch, self._apply([ticket.write for ticket in batch]))
+                try:
+                    outcomes: Sequence[Outcome | BaseException] = self.store.apply([each.write for each in batch])
+                    self.commits += 1
+                except Exception as error:  # the transaction as a whole failed: nobody's write was made
+                    outcomes = [error] * len(batch)
+                _settle(batch, outcomes)
         except BaseException:  # an interrupt: those who wait for the others must not take silence for success
             if late := [ticket for ticket in batch if not ticket.settled]:
                 interrupted = StoreError(self.store.place, "the commit was interrupted; it may have been made")
                 _settle(late, [interrupted] * len(late))
             raise
-
-    def _apply(self, batch: list[Write]) -> Sequence[Outcome | BaseException]:
-        try:
-            outcomes = self.store.apply(batch)
-        except Exception as error:  # the transaction as a whole failed: nobody's write was made
-            return [error] * len(batch)
-        self.commits += 1
-        return outcomes
 
 
 def _settle(tickets: Sequence[Ticket], outcomes: Sequence[Outcome | BaseException]) -> None:

@@ -240,3 +240,12 @@ class StoreUnusable(StoreError):
 
 class BackupDamaged(StoreError):
     """the backup file is damaged or cut short; nothing was restored."""
+
+
+_SHOWN = 80  # characters of what was given
+
+
+def shown(name: str, value: object) -> str:
+    """The parameter and what was given, in one line that is not too long."""
+    text = " ".join(repr(value).split())
+    return f"{name}={text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}"

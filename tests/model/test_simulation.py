@@ -16,7 +16,7 @@ from holdfast.model import ENDED, Kind, Status
 from holdfast.testing.simulation import Simulation, Violation
 
 CHUNKS = 8
-SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "36"))  # in each chunk
+SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "50"))  # in each chunk
 
 
 # --- what the workers work on

@@ -36,8 +36,6 @@ _sorted_json = msgspec.json.Encoder(order="deterministic").encode
 def canonical(tree: Tree) -> bytes:
     """One spelling for all trees that differ only in the order of dict keys, or in the tokens of secrets."""
     data = _sorted_json(tree)
-    if b"$" not in data:
-        return data
     # Only dicts that are kept as pairs have an order that the sorting encoder does not see.
     settled = b'"$":"dict"' not in data and b'"$":"secret"' not in data
     return data if settled else _sorted_json(_settled(tree))
@@ -45,7 +43,8 @@ def canonical(tree: Tree) -> bytes:
 
 def digest(tree: Tree) -> str:
     """32 hexadecimal digits, the same for trees that differ only in the order of dict keys or the tokens of secrets."""
-    return blake2b(canonical(tree), digest_size=16).hexdigest()
+    data = _sorted_json(tree)
+    return blake2b(data if b"$" not in data else canonical(tree), digest_size=16).hexdigest()
 
 
 def _settled(tree: Any) -> Any:

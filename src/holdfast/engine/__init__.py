@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from holdfast.clock import new_uid
 from holdfast.codec import Codec, Keyring, WrappedKey
 from holdfast.commit import Committer
-from holdfast.engine import archive, workflows
+from holdfast.engine import archive, begin
 from holdfast.engine.bell import Bell
 from holdfast.engine.checks import (
     check_opening,
@@ -30,6 +30,7 @@ from holdfast.engine.checks import (
     tags_of,
 )
 from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, drive
+from holdfast.engine.inputs import QUEUE
 from holdfast.engine.journals import Journals
 from holdfast.engine.lease import Lease
 from holdfast.engine.run import AsyncRun, Run, run_info
@@ -282,14 +283,14 @@ class Holdfast(Operable):
 
     # --- workflows
 
-    start = Operation(workflows.start)
-    enqueue = Operation(workflows.enqueue)
+    start = Operation(begin.start)
+    enqueue = Operation(begin.enqueue)
 
     def work(
         self,
         *,
         concurrency: int = 10,
-        queues: Collection[str] = (workflows.QUEUE,),
+        queues: Collection[str] = (QUEUE,),
         until_idle: bool = False,
         grace: float = 30.0,
     ) -> None:
@@ -422,7 +423,7 @@ class AsyncHoldfast(Holdfast, Async):
             id: str | None = None,
             tags: Mapping[str, str] | None = None,
             deadline: float | None = None,
-            queue: str = workflows.QUEUE,
+            queue: str = QUEUE,
             **kwargs: Any,
         ) -> AsyncRun: ...
         async def enqueue(
@@ -433,7 +434,7 @@ class AsyncHoldfast(Holdfast, Async):
             id: str | None = None,
             tags: Mapping[str, str] | None = None,
             deadline: float | None = None,
-            queue: str = workflows.QUEUE,
+            queue: str = QUEUE,
             **kwargs: Any,
         ) -> AsyncRun: ...
 
@@ -441,7 +442,7 @@ class AsyncHoldfast(Holdfast, Async):
         self,
         *,
         concurrency: int = 10,
-        queues: Collection[str] = (workflows.QUEUE,),
+        queues: Collection[str] = (QUEUE,),
         until_idle: bool = False,
         grace: float = 30.0,
     ) -> None:

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.engine.checks import shown
 from holdfast.engine.drive import Op, Read
 from holdfast.engine.journals import check_gapless
-from holdfast.errors import BackupDamaged, RunExists, StoreError, StoreTooNew, UsageError
+from holdfast.errors import BackupDamaged, RunExists, StoreError, StoreTooNew, UsageError, shown
 from holdfast.journal import verify
 from holdfast.model import ENDED, Entry, Filter, Item, RunRecord, Status
 from holdfast.stores.base import READER, Store

@@ -11,17 +11,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.codec import Keyring
-from holdfast.errors import UsageError
+from holdfast.errors import UsageError, shown
 from holdfast.model import Kind, Status
 
-_SHOWN = 80  # characters of what was given
 _UID_DIGITS = 24
-
-
-def shown(name: str, value: Any) -> str:
-    """The parameter and what was given, in one line that is not too long."""
-    text = " ".join(repr(value).split())
-    return f"{name}={text if len(text) <= _SHOWN else text[: _SHOWN - 1] + '…'}"
 
 
 def _is_int(value: Any) -> bool:

@@ -33,9 +33,9 @@ from holdfast.model import ENDED, Filter, Kind, RunRecord, Status
 from holdfast.stores.base import LIVE, MAX_ID
 
 if TYPE_CHECKING:
+    from holdfast.engine.inputs import Input
     from holdfast.engine.lease import Lease
     from holdfast.engine.run import Run
-    from holdfast.engine.workflows import Input
 
 MAX_DEPTH = 20  # a child of a sync workflow is driven in place, so each costs some of Python's own depth
 STOPS_WITHIN = 10.0  # seconds that a rollback waits for a child that another worker drives
@@ -56,7 +56,7 @@ def child(
     scope: Scope, call: tuple[str, int], workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Op[Any]:
     """The result of a workflow that is called by a workflow."""
-    from holdfast.engine.workflows import Input
+    from holdfast.engine.inputs import Input
 
     execution = scope.execution
     name, (key, n) = part_name(workflow), call
@@ -96,7 +96,9 @@ def _drive(execution: Execution, workflow: Workflow[..., Any], given: Input, id:
 
     What is wrong with the store says nothing about the workflow, so it is not raised there.
     """
-    from holdfast.engine.workflows import QUEUE, begin, drive_on
+    from holdfast.engine.begin import begin
+    from holdfast.engine.driving import drive_on
+    from holdfast.engine.inputs import QUEUE
 
     parent = {"uid": execution.run.uid, "id": execution.run.id, "key": key}
     queue = execution.lease.record.queue or QUEUE
@@ -229,9 +231,9 @@ def next_move(run: Run) -> Op[int | None]:
 
 def take_back(run: Run, id: str) -> Op[None]:
     """Undo a child as a whole: cancel it, and roll it back to its beginning. Raises what it cannot."""
+    from holdfast.engine.results import wait as wait_for_end
     from holdfast.engine.rollback import rollback
-    from holdfast.engine.workflows import cancel
-    from holdfast.engine.workflows import wait as wait_for_end
+    from holdfast.engine.wishes import cancel
 
     record: RunRecord | None = yield Read(lambda: run._store.get(id))
     if record is None:

@@ -442,9 +442,7 @@ class Execution:
         """The result of a step: the stored one, or that of running it now."""
         trees, named, digest = self.describe(step, args, kwargs)
         if self.find(scope, key, n, digest) is not None:
-            found = yield from self.recall(
-                scope, key, n, step.name, digest, in_turn=step.is_async, call=(trees, named)
-            )
+            found = yield from self.recall(scope, key, n, step.name, digest, in_turn=step.is_async, call=(trees, named))
             assert found is not None
             return self.value(found, key, step.result_type)
         fold = self.lease.fold

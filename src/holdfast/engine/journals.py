@@ -32,6 +32,7 @@ from holdfast.journal import Data, Fold, is_live, live_ranges, segments, verify
 from holdfast.model import Entry, Item, Kind, RunRecord
 from holdfast.stores.base import Store
 
+MAX_KEYS = 10_000  # of runs, at hand
 READ_LIMIT = 1 << 32  # of one payload, expanded; far beyond what anybody may have written
 
 
@@ -63,8 +64,16 @@ class Journals:
         """A data key for a new journal, if this engine encrypts."""
         if self.keyring is None:
             return None
-        self._keys[uid], wrapped = self.keyring.new_data_key(uid, self.store.clock)
+        key, wrapped = self.keyring.new_data_key(uid, self.store.clock)
+        self._remember(uid, key)
         return wrapped
+
+    def _remember(self, uid: str, key: DataKey) -> DataKey:
+        """Keep the key at hand, and forget the oldest if there are many."""
+        if len(self._keys) >= MAX_KEYS:
+            self._keys.pop(next(iter(self._keys)), None)
+        self._keys[uid] = key
+        return key
 
     def seal(self, uid: str, encrypted: bool, place: str, data: Data, what: str) -> bytes:
         """The payload to store for ``data``."""
@@ -130,7 +139,7 @@ class Journals:
                     f"run {record.id!r} is encrypted with key {record.key_id!r}; open the store with keys="
                 )
             wrapped = WrappedKey(record.key_id, record.key_blob)
-            key = self._keys[uid] = self.keyring.unwrap(uid, wrapped, of=f"run {record.id!r}")
+            key = self._remember(uid, self.keyring.unwrap(uid, wrapped, of=f"run {record.id!r}"))
         return key
 
     def data(self, run: str, uid: str, entry: Entry) -> Data:

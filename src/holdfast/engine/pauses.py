@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.drive import Op, Read
-from holdfast.engine.questions import Form, check_answer, form, load_form, store_form
 from holdfast.errors import QuestionClosed, UsageError
+from holdfast.forms import Form, check_answer, form, load_form, store_form
 from holdfast.journal import Asked, Data, Fold, question_id
 from holdfast.model import Change, Item, Kind, Status
 from holdfast.views import Field, Question, moment

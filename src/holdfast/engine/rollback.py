@@ -59,7 +59,7 @@ def rollback(run: Run, to: int, *, then: Status | str | None = None) -> Op[Rollb
         raise UsageError(
             f"run {run.id!r} cannot be rolled back while a step is running: {', '.join(sorted(run._active))}"
         )
-    from holdfast.engine.workflows import wishes
+    from holdfast.engine.wishes import wishes
 
     ending: Data = {"cancelled": {"error": "rolled back", "by": None}} if then is not None else {}
     lease, owned = yield from run._enter(allow=LIVE | ENDED | {Status.BLOCKED})

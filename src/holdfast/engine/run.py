@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.commit import Ticket
-from holdfast.engine import children, messages, outputs, pauses, rollback, steps, workflows
+from holdfast.engine import children, messages, outputs, pauses, results, rollback, steps, wishes
 from holdfast.engine.audit import audit
 from holdfast.engine.checkpoint import Checkpoint, StepsAt
 from holdfast.engine.checks import check_history_page, check_seq, check_texts
@@ -367,11 +367,11 @@ class Run(Operable):
     follow = outputs.follow
     steps = Operation(outputs.steps)
     outputs = Operation(outputs.outputs)
-    resume = Operation(workflows.resume)
-    wait = Operation(workflows.wait)
-    result = Operation(workflows.result)
-    cancel = Operation(workflows.cancel)
-    retry = Operation(workflows.retry)
+    resume = Operation(results.resume)
+    wait = Operation(results.wait)
+    result = Operation(results.result)
+    cancel = Operation(wishes.cancel)
+    retry = Operation(wishes.retry)
 
     # --- the end, and the run as a whole
 

@@ -19,7 +19,6 @@ from holdfast.journal import Data, Step
 from holdfast.model import Kind
 
 if TYPE_CHECKING:
-    from holdfast.commit import Ticket
     from holdfast.engine.execution import Execution, Scope
 
 
@@ -43,7 +42,9 @@ def call(
                 refuse_awaitable(result, step.function)
         finally:
             current_scope.reset(token)
-        ticket = _keep(execution, key, data, result)
+        what = f"result of {key}"
+        data["result"] = None if result is None else execution.codec.encode(result, what)
+        ticket = execution.submit(((Kind.DONE, data),), what)
     except Exception as error:
         return drive(_again(execution, scope, data, step, args, kwargs, error), committer)
     else:
@@ -53,7 +54,8 @@ def call(
             drive(execution.settle(ticket), committer)  # which says what follows from it
         return result
     finally:
-        _end(execution, key)
+        execution.active.pop(key, None)
+        execution.called.discard(key)
 
 
 async def call_async(
@@ -74,7 +76,9 @@ async def call_async(
             result = await step.function(*args, **kwargs)
         finally:
             current_scope.reset(token)
-        ticket = _keep(execution, key, data, result)
+        what = f"result of {key}"
+        data["result"] = None if result is None else execution.codec.encode(result, what)
+        ticket = execution.submit(((Kind.DONE, data),), what)
     except Exception as error:
         return await drive_async(_again(execution, scope, data, step, args, kwargs, error), committer)
     else:
@@ -84,7 +88,8 @@ async def call_async(
             await drive_async(execution.settle(ticket), committer)
         return result
     finally:
-        _end(execution, key)
+        execution.active.pop(key, None)
+        execution.called.discard(key)
 
 
 def _begin(
@@ -124,13 +129,6 @@ def _begin(
     return data
 
 
-def _keep(execution: Execution, key: str, data: Data, result: Any) -> Ticket:
-    """Put the result in line to be journaled."""
-    what = f"result of {key}"
-    done = {**data, "result": None if result is None else execution.codec.encode(result, what)}
-    return execution.submit(((Kind.DONE, done),), what)
-
-
 def _again(
     execution: Execution,
     scope: Scope,
@@ -141,10 +139,6 @@ def _again(
     error: Exception,
 ) -> Op[Any]:
     """After the first attempt failed, what there is to do."""
+    data.pop("result", None)  # what cannot be kept
     yield from execution.failed_attempt(scope, data, step, 1, error)
     return (yield from execution.attempts(scope, data, step, args, kwargs))
-
-
-def _end(execution: Execution, key: str) -> None:
-    execution.active.pop(key, None)
-    execution.called.discard(key)

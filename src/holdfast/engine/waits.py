@@ -17,8 +17,8 @@ from holdfast.engine.drive import Call, Nap, Op
 from holdfast.engine.execution import Execution, Scope
 from holdfast.engine.failures import describe
 from holdfast.engine.pauses import post_answer
-from holdfast.engine.questions import Form, check_answer, form_of, store_form, typed
 from holdfast.errors import TimedOut, UsageError
+from holdfast.forms import Form, check_answer, form_of, store_form, typed
 from holdfast.journal import Asked, Data, question_id
 from holdfast.model import Kind
 

@@ -100,7 +100,7 @@ class Watch:
             took = time.monotonic() - began
 
     def _look(self, execution: Execution) -> None:
-        from holdfast.engine.workflows import asked_to_cancel
+        from holdfast.engine.wishes import asked_to_cancel
 
         run = execution.run
         items = run._store.inbox(run.uid)

@@ -24,8 +24,9 @@ from holdfast.engine.bell import Heard
 from holdfast.engine.checks import check_options
 from holdfast.engine.define import registered_names
 from holdfast.engine.drive import drive_async
+from holdfast.engine.driving import drive_on
 from holdfast.engine.events import INFO, WARNING, tell
-from holdfast.engine.workflows import QUEUE, drive_on
+from holdfast.engine.inputs import QUEUE
 from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreError, StoreUnusable, UsageError
 from holdfast.model import RunRecord
 from holdfast.stores.base import LIVE

@@ -18,10 +18,11 @@ from msgspec.structs import replace
 from holdfast.codec import Keyring
 from holdfast.engine import Holdfast, archive
 from holdfast.engine.define import StepFunction, Workflow, registered
+from holdfast.engine.driving import call, left_out, missing
 from holdfast.engine.execution import Execution, Parked, Raised, Returned
+from holdfast.engine.inputs import arguments_of
 from holdfast.engine.lease import Lease
 from holdfast.engine.run import Run
-from holdfast.engine.workflows import _arguments, _call, _left_out, missing
 from holdfast.errors import DefinitionChanged, NonDeterminism, Redacted, UsageError, ValueRefused, WorkflowMissing
 from holdfast.model import Filter, RunRecord, Status
 from holdfast.stores.base import Store
@@ -95,11 +96,11 @@ def _replay(hf: Holdfast, record: RunRecord, workflow: Workflow[..., Any] | None
     lease = Lease(record, hf._journals, hf._committer, fold)
     reader = hf._engine.tracer = _Reader()
     try:
-        args, kwargs = _arguments(run, lease, found)
+        args, kwargs = arguments_of(run, lease, found)
     except (Redacted, UsageError, ValueRefused) as error:
         raise NonDeterminism(record.id, f"its arguments do not fit {found.name} any longer: {error}") from error
     try:
-        _, outcome = _call(run, lease, found, args, kwargs)
+        _, outcome = call(run, lease, found, args, kwargs)
     except Reached:
         outcome = None
     execution = reader.execution
@@ -111,7 +112,7 @@ def _replay(hf: Holdfast, record: RunRecord, workflow: Workflow[..., Any] | None
         text = f"{type(outcome.error).__name__}: {outcome.error}"
         raise NonDeterminism(record.id, f"the workflow raised {text}, where it went on before") from outcome.error
     if isinstance(outcome, Returned) and left is not None:
-        raise NonDeterminism(record.id, _left_out(left))
+        raise NonDeterminism(record.id, left_out(left))
     ends = {Returned: "returned", Raised: "raised", type(None): "reached the end of the history"}
     return len(execution.consumed), ends.get(type(outcome), "waits")
 

@@ -21,8 +21,9 @@ from holdfast.engine import Holdfast
 from holdfast.engine.acts import this_step
 from holdfast.engine.define import registered_names
 from holdfast.engine.drive import drive
+from holdfast.engine.driving import drive_on
+from holdfast.engine.inputs import QUEUE
 from holdfast.engine.run import Run
-from holdfast.engine.workflows import QUEUE, drive_on
 from holdfast.errors import Claimed, HoldfastError, LeaseLost
 from holdfast.journal import verify
 from holdfast.model import ENDED, Append, Create, Entry, Filter, Item, Kind, RunRecord, Status, Write
@@ -400,7 +401,8 @@ class Simulation:
     def _until_something(self) -> float:
         now, wake = self.clock.now(), self.raw.next_wake()
         times = [wake or 0, *(actor.stalled_until for actor in self.actors)]
-        return min([(time - now) / 1_000_000 for time in times if time > now], default=LEASE / 2)
+        soon = [(time - now) / 1_000_000 for time in times if time > now]
+        return min([*soon, LEASE / 3])  # so that whoever rests may look in between
 
     def _pass_time(self, seconds: float) -> None:
         """Time passes, and whoever lives and is not stalled beats meanwhile."""

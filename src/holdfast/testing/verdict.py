@@ -9,6 +9,7 @@ done again, nothing at-most-once is done twice, no run is stranded, and the outc
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from hashlib import blake2b
 from typing import Any
@@ -66,7 +67,7 @@ def _told(run: Run, info: Any) -> dict[str, Any]:
 
 def _became(effect: Effect) -> str:
     """What became of an effect. A child is not undone for sure if one of its own tries died."""
-    doubtful = effect.status == "undo_failed" and "1 uncertain;" in (effect.error or "")
+    doubtful = effect.status == "undo_failed" and re.search(r"of its effects, \d+ uncertain;", effect.error or "")
     return "undone" if doubtful else effect.status
 
 

@@ -34,10 +34,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Meta
 
-from holdfast import Field, Holdfast
-from holdfast.engine import questions
-from holdfast.engine.questions import Form, Misfit, check_answer, form_of, load_form, store_form, typed
+from holdfast import Field, Holdfast, forms
 from holdfast.errors import AnswerRefused, UsageError
+from holdfast.forms import Form, Misfit, check_answer, form_of, load_form, store_form, typed
 
 T = TypeVar("T")
 SOME_DAY = date(2026, 1, 31)
@@ -635,7 +634,7 @@ def test_a_process_without_the_class_checks_all_but_its_validators() -> None:
     """And it imports neither the class nor pydantic."""
     program = """
 import json, sys
-from holdfast.engine.questions import check_answer, load_form
+from holdfast.forms import check_answer, load_form
 from holdfast.errors import AnswerRefused
 form, good, bad = json.loads(sys.stdin.read())
 before = set(sys.modules)
@@ -677,7 +676,7 @@ def test_a_known_class_is_asked_for_a_stored_form_and_forgotten_with_its_module(
     assert refused(form, {"n": 3}) == ("the answer: KeyError: 'oops'",)
     del picky
     gc.collect()
-    assert form.type not in questions._known
+    assert form.type not in forms._known
     assert check_answer("run", form, {"n": 1}) == {"n": 1}
 
 

@@ -16,8 +16,8 @@ import msgspec
 
 from holdfast.codec.refused import key_part
 from holdfast.codec.shapes import DataclassShape, ModelShape, StructShape, TupleShape, name_of, shape_of
-from holdfast.engine.forms import Problem
 from holdfast.errors import UsageError
+from holdfast.forms.check import Problem
 
 _REMEDY = (
     "ask for a dataclass, msgspec struct, pydantic model, TypedDict, NamedTuple, Literal, enum or simple type, "

@@ -13,11 +13,10 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from holdfast.engine.checks import shown
-from holdfast.engine.forms import Fit, Form, OwnCheck, Problem, load_form, senseless_bound, store_form, told
-from holdfast.engine.kinds import Kinds, Reading
-from holdfast.engine.parts import problems_of
-from holdfast.errors import AnswerRefused, UsageError
+from holdfast.errors import AnswerRefused, UsageError, shown
+from holdfast.forms.check import Fit, Form, OwnCheck, Problem, load_form, senseless_bound, store_form, told
+from holdfast.forms.kinds import Kinds, Reading
+from holdfast.forms.parts import problems_of
 from holdfast.views import Field
 
 __all__ = ["Form", "Misfit", "check_answer", "form", "form_of", "load_form", "store_form", "typed"]

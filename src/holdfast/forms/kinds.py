@@ -16,8 +16,9 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec.shapes import name_of
-from holdfast.engine.forms import LIMITS, Fit, Form, bound_of, senseless_bound
-from holdfast.engine.parts import (
+from holdfast.errors import UsageError
+from holdfast.forms.check import LIMITS, Fit, Form, bound_of, senseless_bound
+from holdfast.forms.parts import (
     LEFT_TO_THE_CLASS,
     NO_DEFAULT,
     Part,
@@ -27,7 +28,6 @@ from holdfast.engine.parts import (
     parts_of,
     refuse,
 )
-from holdfast.errors import UsageError
 from holdfast.views import Field, FieldType
 
 _SCALARS: dict[Any, FieldType] = {

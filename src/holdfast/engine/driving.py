@@ -1,0 +1,286 @@
+"""Driving: a run that is held is carried on until it ends, has to wait, or somebody else has it.
+
+Each drive is one `Execution`: the workflow's function is called from the top, in the way that it and its caller want
+(on this thread, on the event loop, in a thread of its own), and `holdfast.engine.endings` writes how it ended.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.define import Workflow, current_scope, driving, registered
+from holdfast.engine.drive import Async, Call, Op, Read, drive
+from holdfast.engine.endings import end, fail, go_on_anew, park, suspend
+from holdfast.engine.events import INFO, WARNING, tell
+from holdfast.engine.execution import (
+    Aborted,
+    Cancelled,
+    Continued,
+    Execution,
+    Expired,
+    Outcome,
+    Parked,
+    Raised,
+    Released,
+    Returned,
+    Suspended,
+    Unwind,
+)
+from holdfast.engine.inputs import arguments_of
+from holdfast.engine.lease import Lease
+from holdfast.engine.wishes import asked_to_cancel, cancel_driven
+from holdfast.errors import (
+    Claimed,
+    DeadlinePassed,
+    HoldfastError,
+    LeaseLost,
+    Redacted,
+    RunBlocked,
+    RunEnded,
+    UsageError,
+    ValueRefused,
+    WorkflowMissing,
+)
+from holdfast.model import Change, Kind, Status
+
+if TYPE_CHECKING:
+    from holdfast.engine.run import Run
+
+PATIENCE = 5.0  # seconds for a thread to come to a safe point, when whoever waits for it is cancelled
+MAX_CRASHES = 5  # of its holder at the same place, until a run is parked
+
+
+def drive_on(run: Run, lease: Lease | None = None) -> Op[None]:
+    """Drive the run until it ends, waits, is parked, or somebody else has it."""
+    while True:
+        if lease is None:
+            try:
+                lease = yield from run._claim()
+            except (Claimed, RunEnded, RunBlocked, LeaseLost):
+                return
+        try:
+            status = yield from execute(run, lease)
+        except LeaseLost:  # while it was being cancelled or parked
+            return
+        if status is not Status.READY:
+            return
+        lease = None
+
+
+def execute(run: Run, lease: Lease) -> Op[Status]:
+    """One drive under the lease, which is given up in the end; the status that the run has then.
+
+    Ready means that there is something new to go on with.
+    """
+    record = lease.record
+    version = lease.fold.input.get("version")
+    workflow = registered(record.workflow, version)
+    if workflow is None:
+        reason = missing(record.workflow, version)
+        waits = Change(status=Status.READY, release=True, reason=f"waits for another process: {reason}")
+        yield from run._let_go(lease, waits)
+        raise WorkflowMissing(run.id, reason)
+    deaths = _deaths(lease)
+    if deaths >= MAX_CRASHES:
+        reason = (
+            f"its process died {deaths} times in a row after entry {record.seq}, so it was parked; see what "
+            "kills it, then run.unblock()"
+        )
+        return (yield from park(run, lease, reason))
+    try:
+        args, kwargs = arguments_of(run, lease, workflow)
+    except (Redacted, UsageError, ValueRefused) as error:
+        return (yield from park(run, lease, f"its arguments do not fit workflow {workflow.name} any longer: {error}"))
+    cancel = yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid)))
+    if cancel is not None:
+        return (yield from cancel_driven(run, lease, cancel))
+    began = len(lease.fold.log) == 1
+    told = "run {run}: begins" if began else "run {run}: goes on at entry {seq}"
+    tell(INFO, "run.begun" if began else "run.resumed", told, run=run.id, seq=lease.seq, workflow=workflow.name)
+    try:
+        execution, outcome = yield Call(call, (run, lease, workflow, args, kwargs), {})
+    except BaseException:  # an interrupt of this process says nothing about the run
+        if not _left_to_thread(run, lease):
+            yield from run._let_go(lease)
+        raise
+    try:
+        return (yield from finish(run, execution, outcome))
+    except LeaseLost:
+        return Status.RUNNING
+
+
+def _deaths(lease: Lease) -> int:
+    """How often the run's process died in a row without getting anywhere. That it meant to act is no progress."""
+    if not lease.record.crashes:
+        return 0
+    meant: dict[str, int] = {}
+    for _, kind, _, data in reversed(lease.fold.log):
+        if kind == Kind.INTENDED:
+            meant[data["key"]] = meant.get(data["key"], 0) + 1
+        elif kind != Kind.STARTED and not (kind == Kind.RESOLVED and not data["done"]):
+            break
+    return max(lease.record.crashes, *meant.values()) if meant else lease.record.crashes
+
+
+def missing(name: str | None, version: str | None) -> str:
+    """Why a run cannot go on in this process."""
+    what = f"workflow {name!r}" + (f" in version {version!r}" if version is not None else "")
+    return f"{what} is not declared in this process; import the module that declares it"
+
+
+def call(run: Run, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Call the workflow's function, in the way that it and its caller want; the execution, and how it went."""
+    if isinstance(run, Async):
+        if workflow.is_async:
+            return _in_loop(run, lease, workflow, args, kwargs)
+        return _in_thread(run, lease, workflow, args, kwargs)
+    if not workflow.is_async:
+        return _here(run, lease, workflow, args, kwargs)
+    import asyncio
+
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        raise UsageError(f"workflow {workflow.name} is async, and so is this code: use `async with holdfast.open(...)`")
+    return asyncio.run(_in_loop(run._awaited(), lease, workflow, args, kwargs))
+
+
+async def _in_loop(
+    run: Run, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]
+) -> tuple[Execution, Outcome]:
+    from holdfast.engine.tasks import AsyncExecution
+
+    execution = AsyncExecution(run, lease, workflow)
+    with run._engine.watch.watching(execution):
+        try:
+            return execution, await execution.drive(tuple(args), kwargs)
+        finally:  # before anything is written on how it ended, or undone: no task of it may still be at work
+            await execution.dismantle()
+
+
+async def _in_thread(
+    run: Run, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]
+) -> tuple[Execution, Outcome]:
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    driven = asyncio.ensure_future(run._engine.in_thread(partial(_here, run, lease, workflow, args, kwargs)))
+    try:
+        await asyncio.wait({driven})
+    except asyncio.CancelledError:  # the thread goes on until its next safe point; then the run can be let go of
+        until, told = loop.time() + PATIENCE, False
+        while not driven.done() and loop.time() < until:
+            execution = run._engine.executions.get(run.uid)
+            if execution is not None and not told:
+                if execution.outcome is not None:
+                    break  # it was told before, and had its time
+                execution.release()
+                told = True
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({driven}, timeout=0.05)
+        raise
+    return driven.result()
+
+
+def _here(
+    run: Run, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]
+) -> tuple[Execution, Outcome]:
+    if isinstance(run, Async):  # this is a thread of an async caller
+        run = run._plain()
+    execution = Execution(run, lease, workflow)
+    token = current_scope.set(execution.root)
+    thread = threading.get_ident()
+    nested = thread in driving
+    driving.add(thread)
+    outcome: Outcome
+    try:
+        with run._engine.watch.watching(execution):
+            outcome = Returned(_traced(execution, args, kwargs))
+    except Unwind:
+        outcome = Suspended()
+    except Exception as error:
+        outcome = Raised(error)
+    finally:
+        if not nested:
+            driving.discard(thread)
+        current_scope.reset(token)
+    with lease.lock:
+        execution.over = True
+    if execution.abandoned:
+        with suppress(HoldfastError):  # of a store that was closed, which gave up the lease too
+            drive(run._let_go(lease), run._committer)
+    if execution.outcome is not None:
+        return execution, execution.outcome
+    return execution, Suspended() if execution.root.stopped else outcome
+
+
+def _left_to_thread(run: Run, lease: Lease) -> bool:
+    """Whether the workflow's function is still being called by a thread, which cannot be stopped.
+
+    Then the run stays held until the thread comes to a durable call, or the process ends: what it is doing must not
+    be done by another one at the same time.
+    """
+    execution = run._engine.executions.get(run.uid)
+    if execution is None or execution.workflow.is_async or execution.lease is not lease:
+        return False
+    with lease.lock:
+        if execution.over:
+            return False
+        execution.abandoned = True
+    execution.release()
+    steps = ", ".join(execution.active) or "the workflow's own code"
+    text = "run {run}: {steps} cannot be broken off, so the run is held until that has ended"
+    tell(WARNING, "run.abandoned", text, run=run.id, steps=steps)
+    return True
+
+
+def _traced(execution: Execution, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    call = partial(execution.workflow.function, *args, **kwargs)
+    tracer = execution.engine.tracer
+    return call() if tracer is None else tracer.drive(execution, call)
+
+
+def finish(run: Run, execution: Execution, outcome: Outcome) -> Op[Status]:
+    """Write how a drive ended, and give up the lease; the status that the run has then."""
+    lease, workflow = execution.lease, execution.workflow
+    match outcome:
+        case Returned(value):
+            if (left := execution.leftover()) is not None:
+                return (yield from park(run, lease, left_out(left)))
+            try:
+                result = execution.codec.encode(value, f"result of {workflow.name}")
+                return (yield from end(run, lease, Kind.COMPLETED, {"result": result}))
+            except ValueRefused as error:
+                return (yield from fail(run, execution, error))
+        case Raised(error):
+            return (yield from fail(run, execution, error))
+        case Expired(seconds):
+            late = DeadlinePassed(run.id, f"it took longer than its deadline of {seconds:g} s")
+            return (yield from fail(run, execution, late))
+        case Cancelled():
+            return (yield from cancel_driven(run, lease, outcome))
+        case Continued(args, kwargs):
+            return (yield from go_on_anew(run, execution, args, kwargs))
+        case Parked(reason):
+            return (yield from park(run, lease, reason))
+        case Released():
+            yield from run._let_go(lease, Change(status=Status.READY, release=True))
+            return Status.WAITING  # not for this process to go on with
+        case Aborted(error):
+            if not isinstance(error, LeaseLost):
+                yield from run._let_go(lease)
+                raise error
+            run._give_up(lease)
+            tell(WARNING, "run.lost", "run {run}: another worker took it over, so this one stopped", run=run.id)
+            return Status.RUNNING
+        case Suspended():
+            return (yield from suspend(run, execution))
+
+
+def left_out(key: str) -> str:
+    return (
+        f"the code no longer does what was recorded: {key!r} was recorded, and the workflow returned without calling "
+        'it. Put back what it did, or guard the change with holdfast.patched("name"); then run.unblock()'
+    )

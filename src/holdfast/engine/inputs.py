@@ -1,0 +1,50 @@
+"""The arguments of a workflow: as they are stored with its run, and as values again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from holdfast.codec import Codec, Tree
+from holdfast.engine.define import Workflow
+from holdfast.engine.lease import Lease
+from holdfast.errors import (
+    Redacted,
+)
+
+if TYPE_CHECKING:
+    from holdfast.engine.run import Run
+
+QUEUE = "default"
+
+
+class Input(Struct, frozen=True):
+    """The arguments of a workflow as they are stored, and a digest of them."""
+
+    args: list[Tree]
+    kwargs: dict[str, Tree]
+    digest: str
+
+    @classmethod
+    def of(cls, codec: Codec, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Input:
+        trees = [codec.encode(value, f"{workflow.name}.args[{n}]") for n, value in enumerate(args)]
+        named = {name: codec.encode(value, f"{workflow.name}.{name}") for name, value in kwargs.items()}
+        return cls(trees, named, codec.digest([workflow.name, trees, named]))
+
+
+def arguments_of(run: Run, lease: Lease, workflow: Workflow[..., Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The stored arguments as values."""
+    given = lease.fold.input
+    if "args" not in given:
+        raise Redacted(run.id, "its input was erased on request")
+    types = workflow.types()
+    names = [name for name, one in workflow.signature.parameters.items() if one.kind is not one.KEYWORD_ONLY]
+    value = run._journals.value
+    args = [
+        value(run.id, tree, f"argument {n}", types.get(names[n]) if n < len(names) else None)
+        for n, tree in enumerate(given["args"])
+    ]
+    kwargs = {name: value(run.id, tree, f"argument {name}", types.get(name)) for name, tree in given["kwargs"].items()}
+    workflow.bind(tuple(args[1:] if workflow.instance is not None else args), kwargs)
+    return args, kwargs

@@ -1,0 +1,122 @@
+"""A workflow's run from outside: go on with it, wait for it, have its result."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import SystemClock
+from holdfast.engine import children
+from holdfast.engine.checks import check_options
+from holdfast.engine.define import registered
+from holdfast.engine.drive import Listen, Op, Read
+from holdfast.engine.driving import drive_on
+from holdfast.engine.failures import revive
+from holdfast.errors import (
+    Redacted,
+    RunBlocked,
+    RunCancelled,
+    RunEnded,
+    TimedOut,
+    UsageError,
+)
+from holdfast.model import ENDED, RunRecord, Status
+
+if TYPE_CHECKING:
+    from holdfast.engine import Engine
+    from holdfast.engine.run import Run
+
+LOOK_FOR_DEAD = 1.0  # seconds
+
+
+def resume(run: Run) -> Op[Status]:
+    """Go on with the run here until it finishes or pauses, if nobody else does; the status it has then.
+
+    From then on this handle drives it, like one that `start` gave.
+    """
+    record = yield Read(run._record)
+    if record.queue is None:
+        raise UsageError(f"run {run.id!r} is driven by hand: claim it, and go on in your own loop")
+    run._adopted = True
+    yield from drive_on(run)
+    return (yield Read(run._record)).status  # type: ignore[no-any-return]
+
+
+def wait(run: Run, *, timeout: float | None = None) -> Op[Status]:
+    """Wait until the run has ended or is blocked; its status. After ``timeout`` seconds, the status it has then.
+
+    A handle that started or resumed the run drives it on, when its time has come or an answer is there.
+    """
+    check_options(timeout=timeout)
+    clock, engine = run._store.clock, run._engine
+    until = None if timeout is None else clock.now() + round(timeout * 1_000_000)
+    try_at = 0.0  # when to try to claim the run from somebody who drives it, and may have died
+    while True:
+        heard = yield Read(engine.bell.heard)
+        record = yield Read(run._record)
+        if record.status in ENDED or record.status is Status.BLOCKED:
+            return record.status  # type: ignore[no-any-return]
+        now = clock.now()
+        wake = (yield from _next_move(run, record)) if run._adopted else None
+        if wake is not None and wake <= now and (record.status is not Status.RUNNING or time.monotonic() >= try_at):
+            try_at = time.monotonic() + LOOK_FOR_DEAD
+            before = record.epoch
+            yield from drive_on(run)
+            if (yield Read(run._record)).epoch != before:
+                continue
+        moments = [at for at in (until, wake if record.status is Status.WAITING else None) if at is not None]
+        left = None if not moments else (min(moments) - now) / 1_000_000
+        if until is not None and now >= until:
+            return record.status  # type: ignore[no-any-return]
+        if left is not None and not isinstance(clock, SystemClock):
+            yield Read(partial(clock.sleep, max(left, 0)))
+        else:
+            yield Listen(engine.bell, heard, _patience(engine, record, left))
+
+
+def _next_move(run: Run, record: RunRecord) -> Op[int | None]:
+    """When the run can go on by itself; since long, if it can now. Driving it drives its children, too."""
+    if record.status is not Status.WAITING:
+        return record.created_at  # ready; or running, by somebody who may have died
+    part = yield from children.next_move(run)
+    return min((at for at in (part, record.wake_at) if at is not None), default=None)
+
+
+def _patience(engine: Engine, record: RunRecord, left: float | None) -> float | None:
+    """How long to listen. The death of a holder makes no sound."""
+    if record.status is not Status.RUNNING:
+        return left
+    return min(left, LOOK_FOR_DEAD) if left is not None else LOOK_FOR_DEAD
+
+
+def result(run: Run, *, timeout: float | None = None, type: Any = None) -> Op[Any]:
+    """What the workflow returned; waits for it (see `wait`). Raises what it raised.
+
+    Raises `RunCancelled`, `RunBlocked`, or `TimedOut` after ``timeout`` seconds. ``type`` is what the result is read
+    as, if its class is not registered and the workflow is not declared here.
+    """
+    status = yield from wait(run, timeout=timeout)
+    record = yield Read(run._record)
+    if status is Status.BLOCKED:
+        remedy = "" if "run.unblock()" in (record.reason or "") else "; run.unblock() lets it go on"
+        raise RunBlocked(run.id, f"{record.reason}{remedy}")
+    if status not in ENDED:
+        why = f"; it {record.reason}" if record.reason else ""
+        raise TimedOut(run.id, f"it is {status} after {timeout:g} s{why}")
+    fold = yield Read(lambda: run._refold(record))
+    assert fold.ended is not None
+    ended = fold.ended[1]
+    if "erased" in ended:
+        raise Redacted(run.id, "its result was erased on request")
+    if status is Status.COMPLETED:
+        workflow = registered(record.workflow, fold.input.get("version"))
+        kind = type if type is not None or workflow is None else workflow.types().get("return")
+        return run._journals.value(run.id, ended.get("result"), "result", kind)
+    if status is Status.CANCELLED:
+        raise RunCancelled(run.id, ended.get("error") or None)
+    if "failure" in ended:
+        error = revive(ended["failure"], run._codec)
+        error.add_note(f"run {run.id!r} failed with it; run.retry() tries again, run.fork() goes another way")
+        raise error
+    raise RunEnded(run.id, f"it failed: {ended.get('error')}")

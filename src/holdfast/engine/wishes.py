@@ -1,0 +1,159 @@
+"""What others may wish of a run: that it is given up, or tried again.
+
+Whoever can claim the run does it; a run that somebody else drives finds the wish in its inbox.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from holdfast.engine import children
+from holdfast.engine.checks import check_texts
+from holdfast.engine.drive import Op, Read
+from holdfast.engine.endings import end, end_by_rollback, park
+from holdfast.engine.execution import (
+    Cancelled,
+)
+from holdfast.engine.lease import Lease
+from holdfast.engine.rollback import plan_rollback, rollback
+from holdfast.errors import (
+    Claimed,
+    RunEnded,
+    UndoRefused,
+    UsageError,
+)
+from holdfast.journal import Data
+from holdfast.model import ENDED, Change, Item, Kind, RunRecord, Status
+from holdfast.stores.base import LIVE
+
+if TYPE_CHECKING:
+    from holdfast.engine.run import Run
+
+
+def asked_to_cancel(run: Run, items: list[Item]) -> Cancelled | None:
+    """The wish to cancel the run, if it is in its inbox."""
+    for item in items:
+        if item.kind == "cancel":
+            data = run._journals.item_data(run.id, run.uid, item)
+            return Cancelled(data["why"], data["undo"], data["by"])
+    return None
+
+
+def wishes(run: Run) -> Op[tuple[str, ...]]:
+    """The keys of all wishes to cancel the run, to be taken when it is, or when it goes on after its end."""
+    items = yield Read(lambda: run._store.inbox(run.uid))
+    return tuple(item.key for item in items if item.kind == "cancel")
+
+
+def cancel(run: Run, why: str | None = None, *, undo: bool = False, by: str | None = None) -> Op[None]:
+    """Give up the run, and the children that it started. With ``undo``, its effects are undone.
+
+    A workflow that is being driven stops at its next durable call; async steps are cancelled at once. If another
+    process drives it, it is asked to stop: `wait` until it has. The run can still be forked, or rolled back and go on.
+    """
+    check_texts(why=why, by=by)
+    record = yield Read(run._record)
+    if record.queue is None:
+        yield from run._end(Status.CANCELLED, {"error": why})
+        return
+    if record.status in ENDED:
+        yield from _cancel_ended(run, record, undo)
+        return
+    wish = Cancelled(why, undo, by)
+    try:
+        lease = yield from run._claim(LIVE | {Status.BLOCKED})
+    except Claimed:
+        yield from _ask_to_cancel(run, record, wish)
+        run._engine.watch.tell(run.uid)
+        run._engine.bell.ring()
+        return
+    except RunEnded:
+        if (yield Read(run._record)).status is not Status.CANCELLED:
+            raise
+        return  # it was being cancelled when its process died, and the claim finished that
+    try:
+        yield from cancel_held(run, lease, wish)
+    except UndoRefused:
+        yield from run._let_go(lease)
+        raise
+
+
+def _cancel_ended(run: Run, record: RunRecord, undo: bool) -> Op[None]:
+    if record.status is not Status.CANCELLED:
+        raise RunEnded(run.id, f"it is {record.status}, so it cannot be cancelled; run.rollback(to=0) undoes it")
+    beginning = max(record.chapter, record.base)
+    if undo and (yield from plan_rollback(run, beginning)).steps:
+        yield from rollback(run, beginning, then=Status.CANCELLED)
+
+
+def _ask_to_cancel(run: Run, record: RunRecord, wish: Cancelled) -> Op[None]:
+    data = {"why": wish.why, "undo": wish.undo, "by": wish.by}
+    key = f"cancel:{record.epoch}.{run._store.clock.random_bytes(4).hex()}"
+    item = run._journals.item(record, key, "cancel", data, wakes=True)
+    yield Read(lambda: run._store.post(record.uid, item))
+
+
+def cancel_held(run: Run, lease: Lease, wish: Cancelled) -> Op[Status]:
+    """Cancel a run that is held here."""
+    try:
+        yield from _cancel_parts(run, lease, wish)
+        took = yield from wishes(run)
+    except BaseException:
+        yield from run._let_go(lease)
+        raise
+    data: Data = {"error": wish.why, "by": wish.by}
+    if wish.undo:
+        return (yield from end_by_rollback(run, lease, {"cancelled": data}, Status.CANCELLED, took))
+    return (yield from end(run, lease, Kind.CANCELLED, data, took))
+
+
+def _cancel_parts(run: Run, lease: Lease, wish: Cancelled) -> Op[None]:
+    parts = yield from children.open_children(run, lease)
+    if parts and (yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid)))) is None:
+        yield from _ask_to_cancel(run, lease.record, wish)  # should this process die half-way, the next one goes on
+    for part in parts:
+        with suppress(RunEnded):  # just now, by itself
+            yield from cancel(part, wish.why or f"run {run.id} was cancelled", undo=wish.undo, by=wish.by)
+
+
+def cancel_driven(run: Run, lease: Lease, wish: Cancelled) -> Op[Status]:
+    """Cancel a run for somebody who is not here to be told if it cannot be undone."""
+    try:
+        return (yield from cancel_held(run, lease, wish))
+    except UndoRefused as refused:
+        return (yield from park(run, lease, f"it was cancelled, and cannot be rolled back: {refused}"))
+
+
+def retry(run: Run, *, by: str | None = None) -> Op[None]:
+    """Let a failed, cancelled or parked run go on: what it failed with is tried again, what was done is kept."""
+    check_texts(by=by)
+    record = yield Read(run._record)
+    if record.status is Status.BLOCKED:
+        from holdfast.engine.run import Run
+
+        yield from Run.unblock.function(run, by=by)
+    elif record.status in (Status.FAILED, Status.CANCELLED):
+        lease = yield from run._claim({Status.FAILED, Status.CANCELLED})
+        try:
+            yield from _retry_held(run, lease, by)
+        except BaseException:
+            yield from run._let_go(lease)
+            raise
+        run._give_up(lease)
+    else:
+        raise UsageError(f"run {run.id!r} is {record.status}; only a failed, cancelled or blocked run is tried again")
+    run._adopted = run._adopted or record.queue is not None
+    run._engine.bell.ring()
+
+
+def _retry_held(run: Run, lease: Lease, by: str | None) -> Op[None]:
+    ended = lease.fold.ended
+    data: Data = {"keys": ended[1].get("keys", []) if ended else [], "by": by}
+    for part in (yield from children.broken_children(run, lease, data["keys"])):
+        yield from retry(part, by=by)
+    if (seconds := lease.fold.input.get("seconds")) is not None:
+        data["deadline"] = run._store.clock.now() + round(seconds * 1_000_000)
+    took = yield from wishes(run)
+    change = Change(status=Status.READY, release=True)
+    yield from run._write(lease, [(Kind.RETRIED, data)], change=change, took=took)
