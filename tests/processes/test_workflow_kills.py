@@ -125,7 +125,7 @@ class Trial:
         )
 
 
-@pytest.mark.parametrize("kills", [30, pytest.param(600, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("kills", [30, pytest.param(400, marks=pytest.mark.torture)])
 def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(
     url: str,
     kills: int,

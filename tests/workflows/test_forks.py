@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Status, ask, receive, step, workflow
-from holdfast.errors import NoCheckpoint, RunExists, UsageError
+from holdfast.errors import AnswerRefused, NoCheckpoint, RunExists, UsageError
 
 Opener = Callable[..., Holdfast]
 
@@ -169,6 +169,14 @@ def test_a_question_that_waits_is_answered_in_the_fork_alone(hf: Holdfast) -> No
     run = hf.start(story, "ann", id="run")
     assert run.fork(answers={"ask#1": "cy"}).result() == "ann sets out; ends well with cy"
     assert run.status is Status.WAITING
+
+
+@STORIES
+def test_an_answer_that_does_not_fit_makes_no_fork(hf: Holdfast, wf: Any) -> None:
+    run = told(hf, wf)
+    with pytest.raises(AnswerRefused, match="7 is not text"):
+        run.fork(answers={"ask#1": 7}, id="fork")
+    assert [info.id for info in hf.runs()] == ["run"]
 
 
 def test_many_in_one_commit(hf: Holdfast) -> None:

@@ -15,6 +15,7 @@ from holdfast.engine.checks import check_seq
 from holdfast.engine.define import registered
 from holdfast.engine.drive import Op, Read, Settle
 from holdfast.errors import NoCheckpoint, RunExists, UsageError
+from holdfast.forms import check_answer, load_form
 from holdfast.journal import Data, Fold, fork_lineage, fork_rewinds, next_entry
 from holdfast.model import Create, Kind, RunRecord, Status
 from holdfast.stores.base import check_id
@@ -78,7 +79,7 @@ def _create(
     results: Mapping[str, Any] | None = None,
     answers: Mapping[str, Any] | None = None,
 ) -> Create:
-    changed = {**(results or {}), **(answers or {})}
+    changed = {**(results or {}), **_checked(run, record, answers or {})}
     point, again = _point(run, record, at, bool(input), list(changed))
     again = [key for key in again if key not in changed]
     origin, shared = run._journals.entry(record, point)
@@ -136,12 +137,23 @@ def _point(run: Run, record: RunRecord, at: Point, has_input: bool, keys: list[s
     return min(changed, default=record.seq), []
 
 
+def _checked(run: Run, record: RunRecord, answers: Mapping[str, Any]) -> dict[str, Any]:
+    """The answers as they are stored, each checked against what was asked."""
+    checked = dict(answers)
+    log = run._journals.fold(record, record.seq).log if answers else []
+    for _, kind, _, data in log:
+        if kind == Kind.ASKED and data.get("key") in answers and "fields" in data:
+            checked[data["key"]] = check_answer(run.id, load_form(data["fields"]), answers[data["key"]])
+    return checked
+
+
 def _completed(run: Run, fold: Fold, key: str) -> int:
     found = fold.steps.get(key) or fold.failures.get(key)
     if found is None:
         seqs = [seq for seq, _, _, data in fold.log if data.get("key") == key]
         if not seqs:
-            known = ", ".join([*fold.steps, *fold.failures][:20]) or "none"
+            asked = (one.key for one in fold.questions.values() if one.key is not None)
+            known = ", ".join([*fold.steps, *fold.failures, *asked][:20]) or "none"
             raise NoCheckpoint(run.id, f"it has no step or answer {key!r} to change; it has: {known}")
         return seqs[-1]  # it was begun, or asked
     return found.seq

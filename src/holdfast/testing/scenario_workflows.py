@@ -133,6 +133,7 @@ def settle(desk: Desk, run: Run, answers: dict[str, Any] | None = None) -> Run:
             clock.sleep(max(wake.timestamp() - clock.now() / 1_000_000, 0) + 0.001)
         run.resume()
         desk.note(run)
+    assert run.status in ENDED, f"{run.id} is stranded: it is {run.status}"
     return run
 
 
