@@ -1,7 +1,7 @@
 """Measure, show it as a table, keep it in bench/results.json, and put it into the documents that quote it.
 
 python -m bench              everything
-python -m bench decisions    only these figures; the others stay as they are
+python -m bench decisions    only these figures; the others stay as they are (kernel, decisions, workflows, soak)
 """
 
 from __future__ import annotations

@@ -222,6 +222,7 @@ async def concurrent(folder: Path, rounds: int = 9, steps: int = 100) -> dict[st
     raw.close()
     lags.sort()
     return {
+        "runs_at_once": RUNS,
         "runs_100_over_raw_full": statistics.median(ratios),
         "runs_100_faster_than_raw_full": 1 / statistics.median(ratios),
         "runs_100_steps_per_second_full": 1 / statistics.median(ours),
@@ -274,7 +275,9 @@ def long_run(folder: Path, rounds: int = 5) -> dict[str, float]:
                 found[name].append((time.perf_counter() - started) / LONG * 1e6)
     tenth = len(times) // 10
     grown = statistics.median(times[-tenth:]) / statistics.median(times[:tenth])
-    return {"step_last_over_first_10000": grown} | {name: statistics.median(each) for name, each in found.items()}
+    return {"long_steps": LONG, "step_last_over_first_10000": grown} | {
+        name: statistics.median(each) for name, each in found.items()
+    }
 
 
 def one_step(folder: Path) -> dict[str, float]:
@@ -309,98 +312,80 @@ class Watches:
     """Adds up the time that is spent in some functions, without what it takes to measure it."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self.calls = 0
+        self._seconds: dict[str, float] = {}
+        self._calls: dict[str, int] = {}  # in each step
         self._undo: list[Callable[[], None]] = []
-        empty = self.timed("", lambda: None)
+        empty = self._timed("", lambda: None)
         started = time.perf_counter()
         for _ in range(10_000):
             empty()
-        self._inside = self.seconds[""] / 10_000  # of what is seen, and of what is not
-        self._around = (time.perf_counter() - started) / 10_000
-        self.calls = 0
+        self._around = (time.perf_counter() - started) / 10_000  # what a measurement takes,
+        self._inside = self._seconds.pop("") / 10_000  # and what of it is measured
 
-    def timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        self.seconds[name] = 0.0
-        clock, seconds = time.perf_counter, self.seconds
+    def put(self, part: str, owner: Any, name: str, *, calls: int = 1) -> None:
+        """Measure a function that each step calls so often."""
+        plain = getattr(owner, name)
+        setattr(owner, name, self._timed(part, plain))
+        self._calls[part] = self._calls.get(part, 0) + calls
+        self._undo.append(lambda: setattr(owner, name, plain))
+
+    def _timed(self, part: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        clock, seconds = time.perf_counter, self._seconds
+        seconds[part] = 0.0
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            self.calls += 1
             started = clock()
             try:
                 return function(*args, **kwargs)
             finally:
-                seconds[name] += clock() - started
+                seconds[part] += clock() - started
 
         return call
-
-    def put(self, name: str, owner: Any, attribute: str) -> None:
-        plain = getattr(owner, attribute)
-        setattr(owner, attribute, self.timed(name, plain))
-        self._undo.append(lambda: setattr(owner, attribute, plain))
 
     def take_away(self) -> None:
         for undo in reversed(self._undo):
             undo()
 
     def clear(self) -> None:
-        self.calls = 0
-        for name in self.seconds:
-            self.seconds[name] = 0.0
+        self._seconds.update(dict.fromkeys(self._seconds, 0.0))
 
-    def told(self, total: float, calls: dict[str, int], steps: int) -> dict[str, float]:
-        """Microseconds of a step by part; the rest is the engine's."""
-        parts = {name: self.seconds[name] / steps - calls[name] * self._inside for name in calls}
-        parts["engine"] = total / steps - self.calls / steps * (self._around - self._inside) - sum(parts.values())
-        parts["engine"] -= sum(calls.values()) * self._inside
-        return {f"where_{name}_us": value * 1e6 for name, value in parts.items()}
+    def told(self, total: float, steps: int) -> dict[str, float]:
+        """Microseconds of each part of a step; what is in none of them is the engine's."""
+        parts = {part: self._seconds[part] / steps - calls * self._inside for part, calls in self._calls.items()}
+        parts["engine"] = total / steps - sum(self._calls.values()) * self._around - sum(parts.values())
+        return {f"where_{part}_us": seconds * 1e6 for part, seconds in parts.items()}
 
 
-def where(folder: Path, steps: int = 300, rounds: int = 15) -> dict[str, float]:
+def where(folder: Path) -> dict[str, float]:
     """The parts of a step at durability=normal; and what the sync adds at full."""
+    figures, synced = where_at(folder, "normal"), where_at(folder, "full")
+    return figures | {"where_sync_us": synced["where_sql_us"] - figures["where_sql_us"]}
+
+
+def where_at(folder: Path, durability: str, steps: int = 200, rounds: int = 15) -> dict[str, float]:
+    watches = Watches()
     found: list[dict[str, float]] = []
-    synced: list[float] = []
-    for durability in ("normal", "full"):
-        watches = Watches()
 
-        @workflow(name=f"where-{durability}")
-        def parts(watches: Any, durability: str) -> None:
-            for _ in range(rounds):
-                watches.clear()
-                started = time.perf_counter()
-                for n in range(steps):
-                    same(n)
-                total = time.perf_counter() - started
-                if durability == "normal":
-                    found.append(watches.told(total, {"encode": 4, "hash": 1, "sql": 1, "lock": 2}, steps))
-                else:
-                    synced.append(watches.seconds["sql"] / steps * 1e6)
+    @workflow(name=f"where-{durability}")
+    def parts() -> None:
+        for _ in range(rounds):
+            watches.clear()
+            started = time.perf_counter()
+            for n in range(steps):
+                same(n)
+            found.append(watches.told(time.perf_counter() - started, steps))
 
-        url = f"sqlite:///{folder / f'where-{durability}.db'}?durability={durability}"
-        with holdfast.open(url) as hf:
-            hf.start(one)
-            store: Any = hf._store
-            watches.put("encode", hf._codec, "encode")
-            watches.put("encode", hf._codec, "digest")
-            watches.put("encode", lease, "to_text")
-            watches.put("hash", lease, "next_entry")
-            watches.put("sql", store, "_commit")
-            watches.put("lock", store._writer_lock, "take_within")
-            watches.put("lock", store._writer_lock, "free")
-            try:
-                drive_parts(hf, parts, watches, durability)
-            finally:
-                watches.take_away()
-    figures = {name: statistics.median(each[name] for each in found) for name in found[0]}
-    figures["where_sync_us"] = statistics.median(synced) - figures["where_sql_us"]
-    return figures
-
-
-def drive_parts(hf: holdfast.Holdfast, parts: Any, watches: Watches, durability: str) -> None:
-    """The watches are no value to be stored, so the workflow gets them by its closure."""
-
-    @workflow(name=f"{parts.name}-closed")
-    def closed() -> None:
-        parts.function(watches, durability)
-
-    hf.start(closed).result()
+    with holdfast.open(f"sqlite:///{folder / f'where-{durability}.db'}?durability={durability}") as hf:
+        store: Any = hf._store
+        watches.put("encode", hf._codec, "encode", calls=2)
+        watches.put("encode", hf._codec, "digest")
+        watches.put("encode", lease, "to_text")
+        watches.put("hash", lease, "next_entry")
+        watches.put("sql", store, "_commit")
+        watches.put("lock", store._writer_lock, "take_within")
+        watches.put("lock", store._writer_lock, "free")
+        try:
+            hf.start(parts).result()
+        finally:
+            watches.take_away()
+    return {name: statistics.median(each[name] for each in found) for name in found[0]}

@@ -253,6 +253,34 @@ MUTANTS: list[Mutant] = [
         "batch = list(self._queue)[:1]",
         f'{PROCESSES}/test_promises.py -k "committed_together"',
     ),
+    Mutant(
+        "who-waits-for-a-commit-is-forgotten",
+        "src/holdfast/commit.py",
+        "            ticket.futures.append(future)\n",
+        "            ticket.futures = [future]\n",
+        'tests/engine/test_waiting_together.py -k "both_go_on"',
+    ),
+    Mutant(
+        "lone-task-keeps-the-loop",
+        "src/holdfast/commit.py",
+        "            if task != me or time.monotonic() >= until:\n",
+        "            if task != me:\n",
+        'tests/engine/test_waiting_together.py -k "leaves_turns"',
+    ),
+    Mutant(
+        "short-way-without-commit",
+        "src/holdfast/engine/short.py",
+        "            committer.settle(ticket)\n",
+        "            pass\n",
+        'tests/engine/test_waiting_together.py -k "a_step_gives"',
+    ),
+    Mutant(
+        "short-way-takes-any-arguments",
+        "src/holdfast/engine/short.py",
+        "        execution.check_same(key, step.name, found, digest, (trees, named))\n",
+        "",
+        "tests/workflows/test_called_differently.py",
+    ),
     # Damage is noticed
     Mutant(
         "hash-not-checked",

@@ -70,9 +70,9 @@ _KEPT_WHEN_ERASED: dict[str, tuple[str, ...]] = {
     Kind.CREATED: ("definition", "version", "deadline", "seconds", "parent", "depth"),
     Kind.SAVED: (),
     Kind.STARTED: ("key",),
-    Kind.INTENDED: ("key", "tool", "reversible"),
-    Kind.DONE: ("key", "tool", "intent", "n", "message"),
-    Kind.RAISED: ("key", "intent", "uncertain", "final", "attempt", "until", "n"),
+    Kind.INTENDED: ("key", "tool", "reversible", "era"),
+    Kind.DONE: ("key", "tool", "intent", "n", "message", "lost"),
+    Kind.RAISED: ("key", "intent", "uncertain", "final", "attempt", "until", "n", "lost"),
     Kind.MARKED: ("key", "tool", "reversible"),
     Kind.RESOLVED: ("key", "intent", "done"),
     Kind.ASKED: ("output_key", "key", "until", "n"),
@@ -81,6 +81,7 @@ _KEPT_WHEN_ERASED: dict[str, tuple[str, ...]] = {
     Kind.CHILD: ("key", "id", "tool", "n"),
     Kind.EMITTED: ("key", "n"),
     Kind.CONTINUED: ("version", "deadline", "seconds", "parent", "depth", "before"),
+    Kind.ROLLBACK_BEGUN: ("to", "plan"),
     Kind.UNDONE: ("effect", "ok"),
     Kind.COMPLETED: (),
     Kind.FAILED: (),
@@ -91,12 +92,27 @@ _KEPT_WHEN_ERASED: dict[str, tuple[str, ...]] = {
 def erased(kind: str, data: Data) -> Data | None:
     """What stays of a payload that is erased, so that a completed step still counts as completed.
 
-    None for a kind that holds nothing of the user's.
+    None for an entry that holds nothing of the user's.
     """
+    if kind == Kind.FORKED:
+        return _erased_fork(data)
     kept = _KEPT_WHEN_ERASED.get(kind)
-    if kept is None:
+    if kept is None or (kind == Kind.ROLLBACK_BEGUN and data.keys() <= set(kept)):
         return None
     return {**{name: data[name] for name in kept if name in data}, "erased": True}
+
+
+def _erased_fork(data: Data) -> Data | None:
+    """Of what a fork changed, the names stay: what was given is neither what its origin had, nor to be made anew."""
+    results, given = data.get("results", {}), data.get("input", {})
+    if not results and "args" not in given:
+        return None
+    left = {**data, "erased": True}
+    if results:
+        left["results"] = dict.fromkeys(results)
+    if "args" in given:
+        left["input"] = {**given, "args": None, "kwargs": None}
+    return left
 
 
 # --- effective history
@@ -272,6 +288,7 @@ class Fold:
         self.children: dict[str, Child] = {}
         self.questions: dict[int, Asked] = {}
         self.answers: dict[str, Any] = {}
+        self.lost: set[str] = set()  # calls of branches that lost a race, and are not made again
         self.taken: set[int] = set()  # messages
         self.loose: set[str] = set()  # calls that came after a failure, and need not come again if all goes well now
         self.ended: tuple[Status, Data] | None = None
@@ -305,7 +322,11 @@ class Fold:
     @property
     def mailbox(self) -> list[Message]:
         """The messages that nobody took yet, oldest first."""
-        return [message for seq, message in sorted(self.messages.items()) if seq not in self.taken]
+        return [self.messages[seq] for seq in sorted(self.messages.keys() - self.taken)]
+
+    def is_settled(self, key: str) -> bool:
+        """Whether nothing more is to come of a call: it has ended, or nobody waits for it any longer."""
+        return key in self.steps or key in self.failures or key in self.lost
 
     def generation_at(self, seq: int, rewinds: Sequence[Rewind]) -> int:
         """How often the run had been rolled back when an entry was written."""
@@ -346,7 +367,7 @@ class Fold:
         for key, result in data.get("results", {}).items():
             self.failures.pop(key, None)
             self.loose.discard(key)
-            self.steps[key] = Step(seq, None, None, result)
+            self.steps[key] = Step(seq, None, None, result, "erased" in data)
             self.questions = {n: asked for n, asked in self.questions.items() if asked.key != key}
         for key in data.get("again", ()):
             self._forget(key)
@@ -369,6 +390,8 @@ class Fold:
                 begun.pop(key, None)
         if "message" in data:
             self.taken.add(data["message"])
+        if "lost" in data:
+            self.lost.update(data["lost"])
         if key not in self.steps or key in self.loose:
             self.loose.discard(key)
             # Not whatever was open: that may have been begun as something else.
@@ -391,6 +414,7 @@ class Fold:
             self.intents.pop(key, None)
         self.started.pop(key, None)
         if "final" in data:
+            self.lost.update(data.get("lost", ()))
             intent = data.get("intent")
             declared = self.ledger[intent].data if intent is not None else data
             self.timers.pop(key, None)
@@ -423,7 +447,8 @@ class Fold:
         self.timers[data["key"]] = data["until"]
 
     def _received(self, seq: int, at: int, data: Data) -> None:
-        self.messages[seq] = Message(seq, data.get("topic"), data.get("value"), data.get("by"))
+        if "erased" not in data:  # what was erased is not there to be taken
+            self.messages[seq] = Message(seq, data.get("topic"), data.get("value"), data.get("by"))
 
     def _child(self, seq: int, at: int, data: Data) -> None:
         self.children[data["key"]] = Child(seq, data["id"])

@@ -239,7 +239,7 @@ def test_a_loop_that_is_gone_does_not_break_the_others(hf: Holdfast) -> None:
     run.claim()
     ticket = run._lease.save({"state": "left in the queue"})
     loop = asyncio.new_event_loop()
-    ticket.future = loop.create_future()
+    ticket.futures = [loop.create_future()]
     loop.close()
     other.save("goes on")
     assert other.checkpoint().state == "goes on"

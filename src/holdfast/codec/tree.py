@@ -21,7 +21,6 @@ from __future__ import annotations
 import binascii
 from collections.abc import Callable
 from datetime import timedelta, timezone
-from hashlib import blake2b
 from typing import Any, TypeAlias
 
 import msgspec
@@ -31,6 +30,7 @@ Tree: TypeAlias = "bool | int | float | str | list[Tree] | dict[str, Tree] | Non
 TAG = "$"
 
 _sorted_json = msgspec.json.Encoder(order="deterministic").encode
+_blake2b: Any = None
 
 
 def canonical(tree: Tree) -> bytes:
@@ -43,8 +43,11 @@ def canonical(tree: Tree) -> bytes:
 
 def digest(tree: Tree) -> str:
     """32 hexadecimal digits, the same for trees that differ only in the order of dict keys or the tokens of secrets."""
+    global _blake2b
+    if _blake2b is None:
+        from hashlib import blake2b as _blake2b  # when it is first needed, and then at hand
     data = _sorted_json(tree)
-    return blake2b(data if b"$" not in data else canonical(tree), digest_size=16).hexdigest()
+    return _blake2b(data if b"$" not in data else canonical(tree), digest_size=16).hexdigest()  # type: ignore[no-any-return]
 
 
 def _settled(tree: Any) -> Any:

@@ -28,17 +28,20 @@ them. An error of a task that nobody awaits is not told to anybody.
 **Cancelling.** Who cancels a `gather`, `map`, `first` or `timeout` cancels its branches. `first` and `timeout` journal
 how they ended together with closing the questions of the branches that lost. These are stopped: async ones are
 cancelled, and are through before the call returns; sync ones are stopped at their next durable call. A step that they
-were in may have been done, in whole or in part; a sync one is not interrupted, and its result is journaled.
+were in may have been done, in whole or in part; a sync one is not interrupted, and its result is journaled. Children
+that they wait for are cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_threads
-from contextvars import copy_context
+from contextlib import contextmanager
+from contextvars import Context, copy_context
 from datetime import timedelta
 from typing import Any
 
@@ -149,22 +152,37 @@ class _Threads:
         workers = max(1, min(limit or MAX_THREADS, len(branches), MAX_THREADS))
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="holdfast-branch")
         self.futures: list[Future[Any]] = []
-        for inner, branch in zip(self.scopes, branches, strict=True):
-            context = copy_context()
-            context.run(current_scope.set, inner)
-            assert callable(branch)
-            self.futures.append(self._pool.submit(context.run, branch))
+        self._busy = 0
+        self._idle = threading.Condition()
+        with self._interruptible():
+            for inner, branch in zip(self.scopes, branches, strict=True):
+                context = copy_context()
+                context.run(current_scope.set, inner)
+                assert callable(branch)
+                self.futures.append(self._pool.submit(self._call, context, branch))
+
+    def _call(self, context: Context, branch: Callable[[], Any]) -> Any:
+        with self._idle:
+            self._busy += 1
+        try:
+            return context.run(branch)
+        finally:
+            with self._idle:
+                self._busy -= 1
+                self._idle.notify_all()
 
     def wait(self) -> None:
         """Until all have ended, or wait for something durable."""
-        wait_for_threads(self.futures)
+        with self._interruptible():
+            wait_for_threads(self.futures)
         self._pool.shutdown()
 
     def wait_for_one(self, seconds: float | None) -> int | None:
         """The place of the first branch that ended with a result or an error; None if all wait, or in time."""
         pending = set(self.futures)
         while pending:
-            done, pending = wait_for_threads(pending, timeout=seconds, return_when=FIRST_COMPLETED)
+            with self._interruptible():
+                done, pending = wait_for_threads(pending, timeout=seconds, return_when=FIRST_COMPLETED)
             if not done:
                 return None
             for future in self.futures:
@@ -172,9 +190,25 @@ class _Threads:
                     return self.futures.index(future)
         return None
 
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """When whoever waits here is interrupted, let the steps end that are being run: the run is given up then, and
+        what they do must not be done by another one at the same time.
+        """
+        try:
+            yield
+        except BaseException:
+            self.scope.execution.release()
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            with self._idle:  # the pool may not know yet of a thread that it was just starting
+                while self._busy:
+                    self._idle.wait()
+            raise
+
     def abandon(self) -> None:
         """Those that still run are stopped at their next durable call."""
-        _forget(self.scope.execution, self.scopes)
+        for scope in self.scopes:
+            scope.stopped = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def outcomes(self) -> list[Any]:
@@ -191,6 +225,7 @@ class _Threads:
 
 
 async def _all_async(scope: Scope, name: str, branches: list[Branch], limit: int | None, keep_errors: bool) -> Any:
+    scope.execution.borrow(scope, f"{scope.path}{name}")
     slots = asyncio.Semaphore(limit) if limit is not None else None
     tasks = [
         _start(scope, f"{name}.{n}", _limited(branch, slots) if slots else _awaited(branch))
@@ -241,20 +276,31 @@ def _outcome(task: asyncio.Task[Any]) -> Any:
 # --- races
 
 
-def _forget(execution: Execution, losers: Iterable[Scope]) -> list[tuple[str, Data]]:
-    """Stop branches that lost; the entries that close their questions."""
-    closing: list[tuple[str, Data]] = []
+def _forget(execution: Execution, losers: list[Scope], ended: tuple[str, Data]) -> list[tuple[str, Data]]:
+    """Stop branches that lost; the entries that say how the race ended, and close their questions."""
+    keys: set[str] = set()
     for scope in losers:
         scope.stopped = True
-        keys = execution.waits_of(scope)
-        for key in keys:
+        for key in execution.waits_of(scope):
+            keys.add(key)
             execution.waits.pop(key, None)
-        closing += [
-            (Kind.CLOSED, {"question": seq})
-            for seq, asked in list(execution.lease.fold.questions.items())
-            if asked.key is not None and (asked.key in keys or asked.key.startswith(scope.path))
-        ]
-    return closing
+    kind, data = ended
+    if lost := execution.lost_with(losers):
+        data = {**data, "lost": lost}
+        keys.update(lost)
+    closing = [
+        (str(Kind.CLOSED), {"question": seq})
+        for seq, asked in tuple(execution.lease.fold.questions.items())
+        if asked.key in keys
+    ]
+    return [(kind, data), *closing]
+
+
+def _drop_children(execution: Execution) -> Op[None]:
+    """Cancel the children of branches that lost."""
+    from holdfast.engine.children import drop
+
+    yield from execution.unharmed(drop(execution.run, execution.lease))
 
 
 def first(*branches: Branch) -> Any:
@@ -282,7 +328,7 @@ class _Race:
         execution = self.execution
         execution.consumed.add(self.key)
         losers = [scope for place, scope in enumerate(scopes) if place != winner]
-        lines = [(Kind.DONE, {"key": self.key, "n": self.n, "result": winner}), *_forget(execution, losers)]
+        lines = _forget(execution, losers, (Kind.DONE, {"key": self.key, "n": self.n, "result": winner}))
         yield from execution.in_turn((yield from execution.write(lines)))
 
     def run(self) -> Any:
@@ -299,6 +345,7 @@ class _Race:
         _check_ended(threads.futures[winner])
         drive(self.write(winner, threads.scopes), self.execution.committer)
         threads.abandon()
+        drive(_drop_children(self.execution), self.execution.committer)
         return threads.futures[winner].result()
 
     async def run_async(self) -> Any:
@@ -320,6 +367,7 @@ class _Race:
             await drive_async(self.write(winner, scopes), self.execution.committer)
         finally:
             await _cancel([task for task in tasks if not task.done()])
+        await drive_async(_drop_children(self.execution), self.execution.committer)
         return tasks[winner].result()
 
 
@@ -336,7 +384,13 @@ def _close(branches: Iterable[Branch]) -> None:
         if isinstance(branch, asyncio.Future):
             branch.cancel()
         elif inspect.iscoroutine(branch) and inspect.getcoroutinestate(branch) == inspect.CORO_CREATED:
+            inner = inspect.getcoroutinelocals(branch)
             branch.close()
+            match inner:
+                case {"self": _Race(branches=within)} | {"branches": list(within), "keep_errors": _}:
+                    _close(within)
+                case {"self": _Timed(branch=one)}:
+                    _close([one])
 
 
 async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
@@ -393,7 +447,7 @@ class _Timed:
         data: Data = {"key": self.key, "n": self.n, "final": True, "error": str(error)}
         data["failure"] = describe(error, execution.codec)
         execution.failed.append((error, self.key))
-        lines = [(Kind.RAISED, data), *_forget(execution, [loser])]
+        lines = _forget(execution, [loser], (Kind.RAISED, data))
         yield from execution.in_turn((yield from execution.write(lines)))
 
     def left(self, until: int) -> float:
@@ -413,6 +467,7 @@ class _Timed:
             threads.abandon()
             error = self.expired()
             drive(self.fail(error, threads.scopes[0]), committer)
+            drive(_drop_children(self.execution), committer)
             raise error
         _check_ended(threads.futures[0])
         drive(self.in_time(), committer)
@@ -434,6 +489,7 @@ class _Timed:
         scope = self.scope.branch(f"{self.key}.1")
         task = _start_in(scope, _awaited(self.branch))
         clock = _start(self.scope, f"{self.key}.0", self._clock(until))
+        error: TimedOut | None = None
         try:
             await asyncio.wait([task, clock], return_when=asyncio.FIRST_COMPLETED)
             if task.done():
@@ -442,9 +498,11 @@ class _Timed:
             else:
                 error = self.expired()
                 await drive_async(self.fail(error, scope), execution.committer)
-                raise error
         finally:
             await _cancel([one for one in (task, clock) if not one.done()])
+        if error is not None:
+            await drive_async(_drop_children(execution), execution.committer)
+            raise error
         return task.result()
 
     async def _clock(self, until: int) -> None:

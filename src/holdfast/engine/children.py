@@ -19,12 +19,14 @@ from holdfast.engine.execution import Aborted, Execution, Scope
 from holdfast.engine.failures import revive
 from holdfast.engine.waits import wait
 from holdfast.errors import (
+    Claimed,
     DefinitionChanged,
     HoldfastError,
     RunBlocked,
     RunCancelled,
     RunDamaged,
     RunEnded,
+    RunNotFound,
     UsageError,
     WorkflowMissing,
 )
@@ -84,8 +86,13 @@ def child(
         execution.active.pop(key, None)
 
     def ready() -> bool:
-        record = run._record()  # of one that leaves word just now, the status does not tell yet
-        return record.status in ENDED or run._refold(record).ended is not None
+        try:
+            record = run._record()  # of one that leaves word just now, the status does not tell yet
+            return record.status in ENDED or run._refold(record).ended is not None
+        except RunDamaged:
+            return False  # until a person has seen to it
+        except HoldfastError as error:
+            execution.unwind(Aborted(error))
 
     yield from wait(execution, scope, key, None, ready)
     return (yield from _result(execution, key, {"key": key, "n": n, "digest": given.digest}, run, workflow))
@@ -152,21 +159,28 @@ def _id(execution: Execution, key: str) -> str:
 
 def _result(execution: Execution, key: str, data: Data, run: Run, workflow: Workflow[..., Any]) -> Op[Any]:
     """What an ended child gave, which is journaled in the parent."""
-    record = yield Read(run._record)
-    fold = yield Read(lambda: run._refold(record))
+    try:
+        record = yield Read(run._record)
+        fold = yield Read(lambda: run._refold(record))
+    except RunDamaged as damage:
+        execution.park(f"what {key!r} gave cannot be read: {damage}; then run.unblock()")
+    except HoldfastError as error:
+        execution.unwind(Aborted(error))
     assert fold.ended is not None
     status, ended = fold.ended
+    if "erased" in ended:
+        execution.park_erased(key, "result")
     if status is Status.COMPLETED:
         seq = yield from execution.write([(Kind.DONE, {**data, "result": ended.get("result")})])
         yield from execution.in_turn(seq)
         return execution.value(execution.lease.fold.steps[key], key, workflow.types().get("return"))
-    error: Exception
+    failed: Exception
     if status is Status.FAILED and "failure" in ended:
-        error = revive(ended["failure"], execution.codec)
+        failed = revive(ended["failure"], execution.codec)
     else:
-        error = RunCancelled(run.id, ended.get("error") or "it was cancelled")
-    yield from execution.in_turn((yield from execution.fail(key, data, error)))
-    raise error
+        failed = RunCancelled(run.id, ended.get("error") or "it was cancelled")
+    yield from execution.in_turn((yield from execution.fail(key, data, failed)))
+    raise failed
 
 
 def notify(run: Run, lease: Lease) -> Op[None]:
@@ -186,9 +200,23 @@ def notify(run: Run, lease: Lease) -> Op[None]:
     run._engine.bell.ring()
 
 
-def open_children(run: Run, lease: Lease) -> Op[list[Run]]:
-    """The children that the run started and that have not ended."""
-    return (yield from _children(run, lease, [], frozenset(Status) - ENDED))
+def open_children(run: Run) -> Op[list[Run]]:
+    """The children that the run started, also before it began anew, and that have not ended."""
+    going = Filter(parent=run.uid, statuses=tuple(frozenset(Status) - ENDED))
+    found = yield Read(lambda: run._store.find(going, limit=100_000))
+    return [run._sibling(record.id, record.uid) for record in found]
+
+
+def drop(run: Run, lease: Lease) -> Op[None]:
+    """Cancel the children of branches that lost a race. Done again when a drive ends, should it have been missed."""
+    from holdfast.engine.wishes import cancel
+
+    fold = lease.fold
+    for key in [key for key in fold.lost if key in fold.children]:
+        record = yield Read(lambda key=key: run._store.get(fold.children[key].id))  # type: ignore[misc]
+        if record is not None and record.parent == run.uid and record.status not in ENDED:
+            with suppress(RunEnded, RunDamaged):  # just now, by itself; or it goes nowhere any more
+                yield from cancel(run._sibling(record.id, record.uid), f"run {run.id} does not wait for it any longer")
 
 
 def broken_children(run: Run, lease: Lease, keys: list[str]) -> Op[list[Run]]:
@@ -200,12 +228,25 @@ def _children(run: Run, lease: Lease, keys: list[str], statuses: Collection[Stat
     """The children of these statuses whose end the workflow did not see yet, or is to forget: those of the keys."""
     found: list[Run] = []
     for key, known in lease.fold.children.items():
-        if key not in keys and (key in lease.fold.steps or key in lease.fold.failures):
+        if key not in keys and lease.fold.is_settled(key):
             continue
         record = yield Read(lambda id=known.id: run._store.get(id))  # type: ignore[misc]
         if record is not None and record.parent == run.uid and record.status in statuses:
             found.append(run._sibling(record.id, record.uid))
     return found
+
+
+def bring_back(run: Run, lease: Lease, to: int) -> Op[None]:
+    """Let those children go on again that were cancelled after the point that the run is rolled back to."""
+    from holdfast.engine.wishes import retry
+
+    after = lease.fold.copy()
+    after.add(lease.seq + 1, Kind.REWOUND, 0, {"to": to})
+    for known in [one for key, one in after.children.items() if not after.is_settled(key)]:
+        record = yield Read(lambda known=known: run._store.get(known.id))  # type: ignore[misc]
+        if record is not None and record.parent == run.uid and record.status is Status.CANCELLED:
+            with suppress(Claimed, RunDamaged, UsageError):  # somebody else sees to it, or a person has to
+                yield from retry(run._sibling(record.id, record.uid))
 
 
 def next_move(run: Run) -> Op[int | None]:
@@ -236,8 +277,8 @@ def take_back(run: Run, id: str) -> Op[None]:
     from holdfast.engine.wishes import cancel
 
     record: RunRecord | None = yield Read(lambda: run._store.get(id))
-    if record is None:
-        return
+    if record is None or record.parent != run.uid:  # what has the id now may be anybody's
+        raise RunNotFound(id, "it was deleted, so what it did cannot be undone any more")
     part = run._sibling(record.id, record.uid)
     if record.status not in ENDED:
         with suppress(RunEnded):  # just now, by itself; it is rolled back all the same

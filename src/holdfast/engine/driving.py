@@ -11,6 +11,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.children import drop
 from holdfast.engine.define import Workflow, current_scope, driving, registered
 from holdfast.engine.drive import Async, Call, Op, Read, drive
 from holdfast.engine.endings import end, fail, go_on_anew, park, suspend
@@ -202,6 +203,8 @@ def _here(
         outcome = Suspended()
     except Exception as error:
         outcome = Raised(error)
+    except GeneratorExit:  # which would end the operation that drives this, and not the workflow
+        outcome = Raised(RuntimeError("the workflow raised GeneratorExit"))
     finally:
         if not nested:
             driving.discard(thread)
@@ -245,6 +248,12 @@ def _traced(execution: Execution, args: list[Any], kwargs: dict[str, Any]) -> An
 def finish(run: Run, execution: Execution, outcome: Outcome) -> Op[Status]:
     """Write how a drive ended, and give up the lease; the status that the run has then."""
     lease, workflow = execution.lease, execution.workflow
+    if lease.fold.lost and isinstance(outcome, Returned | Raised | Continued | Suspended):
+        try:
+            yield from drop(run, lease)
+        except BaseException:
+            yield from run._let_go(lease)
+            raise
     match outcome:
         case Returned(value):
             if (left := execution.leftover()) is not None:

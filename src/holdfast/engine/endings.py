@@ -32,7 +32,7 @@ def suspend(run: Run, execution: Execution) -> Op[Status]:
     waited = set(execution.waits)
     closed = [
         (Kind.CLOSED, {"question": seq})
-        for seq, asked in lease.fold.questions.items()
+        for seq, asked in tuple(lease.fold.questions.items())
         if asked.key is not None and asked.key not in waited
     ]
     status = Status.READY if execution.stirred else Status.WAITING
@@ -61,7 +61,8 @@ def fail(run: Run, execution: Execution, error: Exception) -> Op[Status]:
         try:
             return (yield from end_by_rollback(run, lease, {"failure": data}, Status.FAILED))
         except UndoRefused as refused:
-            return (yield from park(run, lease, f"it failed ({text}), and cannot be rolled back: {refused}"))
+            why = "" if lease.record.key_id is not None else f" ({text})"  # a reason stands in the clear
+            return (yield from park(run, lease, f"it failed{why}, and cannot be rolled back: {refused}"))
     return (yield from end(run, lease, Kind.FAILED, data))
 
 

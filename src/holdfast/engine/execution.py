@@ -25,7 +25,7 @@ from holdfast.engine.define import StepFunction, Workflow, current_scope
 from holdfast.engine.drive import Call, Op, Read, Settle, drive, drive_async
 from holdfast.engine.events import DEBUG, INFO, WARNING, is_told, tell
 from holdfast.engine.failures import account_of, one_line, revive
-from holdfast.errors import HoldfastError, Redacted, StepTimeout, UsageError, ValueRefused
+from holdfast.errors import HoldfastError, StepTimeout, UsageError, ValueRefused
 from holdfast.journal import Data, Failed, Step
 from holdfast.model import Append, Kind
 
@@ -276,6 +276,20 @@ class Execution:
         """The keys of what a branch waits for."""
         return [key for key in list(self.waits) if key.startswith(scope.path)]
 
+    def borrow(self, scope: Scope, key: str) -> None:
+        """A call is about to be carried out, maybe in another branch than the one that made it."""
+
+    def lost_with(self, losers: Sequence[Scope]) -> list[str]:
+        """The calls to be given up with branches that lost: children, and what their keys do not tell to be theirs."""
+        return self.open_under([scope.path for scope in losers])
+
+    def open_under(self, paths: list[str]) -> list[str]:
+        """The keys of children and questions below these paths that have not ended."""
+        fold = self.lease.fold
+        asked = [one.key for one in tuple(fold.questions.values()) if one.key is not None]
+        keys = [key for key in tuple(fold.children) if key not in fold.steps and key not in fold.failures]
+        return [key for key in (*keys, *asked) if key.startswith(tuple(paths))]
+
     def suspend(self, scope: Scope, key: str, until: int | None) -> Any:
         """Wait. A branch of a sync function is taken apart; the others go on."""
         if not scope.is_over:  # else it lost a race just now, and nobody waits for it
@@ -317,7 +331,7 @@ class Execution:
         if isinstance(found, Failed):
             raise self._again(key, found)
         if found.erased:
-            raise Redacted(self.run.id, f"the result of {key!r} was erased on request")
+            self.park_erased(key, "result")
         return found
 
     def find(self, scope: Scope, key: str, n: int | None, digest: str | None) -> Step | Failed | None:
@@ -346,10 +360,17 @@ class Execution:
 
     def _again(self, key: str, failed: Failed) -> Exception:
         if failed.failure is None:
-            return Redacted(self.run.id, f"the error of {key!r} was erased on request")
+            self.park_erased(key, "error")
         error = revive(failed.failure, self.codec)
         self.failed.append((error, key))
         return error
+
+    def park_erased(self, key: str, what: str) -> NoReturn:
+        """What is not there any more says nothing about the step, so the workflow must not act upon it."""
+        self.park(
+            f"the {what} of {key!r} was erased on request, and the workflow needs it to go on; fork the run with "
+            f"results={{{key!r}: ...}}, roll it back to before that, or cancel it"
+        )
 
     def check_same(
         self, key: str, name: str, found: Step | Failed, digest: str | None, call: Arguments | None = None
@@ -409,11 +430,11 @@ class Execution:
         fold = self.lease.fold
         recorded = (fold.steps, fold.failures, fold.timers, fold.intents, fold.attempts, fold.children)
         for known in recorded:
-            for key in known:
-                if key not in self.consumed and not key.startswith("patched:"):
+            for key in tuple(known):  # other branches write at the same time
+                if key not in self.consumed and key not in fold.lost and not key.startswith("patched:"):
                     yield key
-        for asked in fold.questions.values():
-            if asked.key is not None and asked.key not in self.consumed:
+        for asked in tuple(fold.questions.values()):
+            if asked.key is not None and asked.key not in self.consumed and asked.key not in fold.lost:
                 yield asked.key
 
     def _is_moot(self, key: str) -> bool:
@@ -679,6 +700,15 @@ class Execution:
         except ValueRefused:
             raise
         except HoldfastError as error:  # a lost lease, a full disk: not an error of the workflow
+            self.unwind(Aborted(error))
+
+    def submit_one(self, kind: str, data: Data, what: str) -> Ticket:
+        """The same for one entry."""
+        try:
+            return self.lease.append(kind, data, what)
+        except ValueRefused:
+            raise
+        except HoldfastError as error:
             self.unwind(Aborted(error))
 
     def take_in(self) -> Op[None]:

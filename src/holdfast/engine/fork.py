@@ -14,7 +14,7 @@ from holdfast.codec import Tree
 from holdfast.engine.checks import check_seq
 from holdfast.engine.define import registered
 from holdfast.engine.drive import Op, Read, Settle
-from holdfast.errors import NoCheckpoint, RunExists, UsageError
+from holdfast.errors import NoCheckpoint, Redacted, RunExists, UsageError
 from holdfast.forms import check_answer, load_form
 from holdfast.journal import Data, Fold, fork_lineage, fork_rewinds, next_entry
 from holdfast.model import Create, Kind, RunRecord, Status
@@ -188,6 +188,8 @@ def _input(run: Run, record: RunRecord, point: int, changed: Mapping[str, Any]) 
     unknown = [name for name in changed if name not in names]
     if unknown and not takes_any:
         raise UsageError(f"workflow {workflow.name}{workflow.signature} has no argument {', '.join(unknown)}")
+    if fold.input.get("args") is None:
+        raise Redacted(run.id, "its input was erased on request, so a fork cannot take it over; start a new run")
     args: list[Tree] = list(fold.input["args"])
     kwargs: dict[str, Tree] = dict(fold.input["kwargs"])
     for name, value in changed.items():

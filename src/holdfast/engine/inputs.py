@@ -36,7 +36,7 @@ class Input(Struct, frozen=True):
 def arguments_of(run: Run, lease: Lease, workflow: Workflow[..., Any]) -> tuple[list[Any], dict[str, Any]]:
     """The stored arguments as values."""
     given = lease.fold.input
-    if "args" not in given:
+    if given.get("args") is None:
         raise Redacted(run.id, "its input was erased on request")
     types = workflow.types()
     names = [name for name, one in workflow.signature.parameters.items() if one.kind is not one.KEYWORD_ONLY]

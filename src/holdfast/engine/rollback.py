@@ -102,6 +102,10 @@ def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
     record = yield Read(run._record)
     _, target = yield Read(lambda: run._journals.entry(record, rolling.to))
     state = target.seq if target.kind == Kind.SAVED else target.state
+    if record.queue is not None and rolling.failure is None and rolling.cancelled is None:
+        from holdfast.engine.children import bring_back
+
+        yield from bring_back(run, lease, rolling.to)
     with lease.lock:
         rewind = Change(rewind=Rewind(lease.seq + 1, rolling.to))
         lines: list[tuple[str, Data]] = [(Kind.REWOUND, {"to": rolling.to})]

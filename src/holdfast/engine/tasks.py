@@ -21,7 +21,7 @@ import threading
 import weakref
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
@@ -46,6 +46,7 @@ from holdfast.engine.execution import (
 from holdfast.engine.quiet import OUTSIDE, RUNS, is_busy, shielded, waits_for
 from holdfast.engine.waits import IN_PLACE
 from holdfast.errors import UsageError
+from holdfast.journal import Failed, Step
 from holdfast.model import Append
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ class AsyncExecution(Execution):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._parked: dict[asyncio.Future[None], tuple[str, int | None]] = {}
+        self._borrowed: dict[str, str] = {}  # in which branch a call is carried out that another one made, by key
         self._awaited_at: dict[str, str] = {}  # in which branch something is waited for, by key
         self._quiet = self._loop.create_future()
         self._soon: asyncio.Handle | None = None
@@ -120,6 +122,8 @@ class AsyncExecution(Execution):
                 self.outcome = Returned(root.result())
             except Exception as error:
                 self.outcome = Raised(error)
+            except GeneratorExit:  # which would end the operation that drives this, and not the workflow
+                self.outcome = Raised(RuntimeError("the workflow raised GeneratorExit"))
             except asyncio.CancelledError as error:  # by the workflow's own code
                 self.outcome = Raised(RuntimeError(f"the workflow cancelled itself: {error!r}"))
             except Unwind:
@@ -214,6 +218,28 @@ class AsyncExecution(Execution):
             await asyncio.wait({self._drainer})
 
     # --- waiting
+
+    def find(self, scope: Scope, key: str, n: int | None, digest: str | None) -> Step | Failed | None:
+        self.borrow(scope, key)
+        return super().find(scope, key, n, digest)
+
+    def borrow(self, scope: Scope, key: str) -> None:
+        here = current_scope.get()
+        if here is not scope and here is not None:
+            self._borrowed[key] = here.path
+
+    def lost_with(self, losers: Sequence[Scope]) -> list[str]:
+        # In first(sleep(9), ask("a")) the calls are made before there are branches, so their keys are not below these.
+        paths = [scope.path for scope in losers]
+        lost: dict[str, None] = {}
+        seen = -1
+        while seen < len(lost):
+            seen = len(lost)
+            for key, path in self._borrowed.items():
+                if key not in lost and path.startswith(tuple(paths)):
+                    lost[key] = None
+                    paths.append(f"{key}.")  # a race or gather, whose branches are below its key
+        return list(dict.fromkeys([*lost, *self.open_under(paths)]))
 
     def waits_of(self, scope: Scope) -> list[str]:
         # What is awaited by a branch may have been called by the one that made the branch: first(ask("a"), ask("b"))

@@ -154,7 +154,7 @@ def _answer_by_default(execution: Execution, asked: Asked, form: Form, default: 
 
 def _open_question(execution: Execution, key: str, n: int, prompt: str, form: Form, seconds: float | None) -> Op[Asked]:
     execution.consumed.add(key)
-    for asked in execution.lease.fold.questions.values():
+    for asked in tuple(execution.lease.fold.questions.values()):  # other branches ask at the same time
         if asked.key == key:
             return asked
     data: Data = {"key": key, "n": n, "prompt": prompt, "fields": store_form(form), "output_key": key}
@@ -204,7 +204,7 @@ def _receive(
             message = next((message for message in fold.mailbox if message.topic == topic), None)
             if message is not None:
                 data: Data = {"key": key, "n": n, "message": message.seq, "result": message.value}
-                ticket = execution.lease.write([(Kind.DONE, data)])
+                ticket = execution.submit([(Kind.DONE, data)])
         if message is not None:
             yield from execution.settle(ticket)
             done = execution.lease.fold.steps[key]

@@ -109,7 +109,7 @@ def cancel_held(run: Run, lease: Lease, wish: Cancelled) -> Op[Status]:
 
 
 def _cancel_parts(run: Run, lease: Lease, wish: Cancelled) -> Op[None]:
-    parts = yield from children.open_children(run, lease)
+    parts = yield from children.open_children(run)
     if parts and (yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid)))) is None:
         yield from _ask_to_cancel(run, lease.record, wish)  # should this process die half-way, the next one goes on
     for part in parts:

@@ -34,8 +34,6 @@ class Worker:
                 self._until = self.store.clock.now() + round(self.lease * 1_000_000)
                 self._thread = threading.Thread(target=self._beat, name="holdfast-heartbeat", daemon=True)
                 self._thread.start()
-            elif self._is_ending():
-                self._extend()  # what is claimed now is not to be lost at once
         return self.name
 
     def keep(self) -> None:

@@ -159,8 +159,9 @@ def _undone(run: Run) -> list[dict[str, Any]]:
 def acted(desk: Desk) -> dict[tuple[str, str, str], int]:
     """How often each step of a workflow acted that is on record as done: it must not act again under the same key."""
     done: dict[tuple[str, str, str], int] = {}
-    for info in desk.hf.runs(limit=1000):
-        run = desk.hf.get(info.id)
+    hf = desk.engine(key="k1")
+    for info in hf.runs(limit=1000):
+        run = hf.get(info.id)
         steps = run._refold(run._record()).steps
         done |= {act: n for act, n in desk.world.acts.items() if act[0] == run.id and act[1] in steps}
     return done
@@ -169,8 +170,9 @@ def acted(desk: Desk) -> dict[tuple[str, str, str], int]:
 def taken_back(desk: Desk) -> dict[str, int]:
     """How often each step of a workflow was undone, by idempotency key, if that is on record: it must not be again."""
     undone: dict[str, int] = {}
-    for info in desk.hf.runs(limit=1000):
-        run = desk.hf.get(info.id)
+    hf = desk.engine(key="k1")
+    for info in hf.runs(limit=1000):
+        run = hf.get(info.id)
         record = run._record()
         for data in _undone(run):
             uid, entry = run._journals.entry(record, data["effect"])
