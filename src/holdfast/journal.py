@@ -16,7 +16,7 @@ A run is an append-only journal. Everything that can be asked of a run is comput
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from hashlib import sha256
+from hashlib import blake2b
 from typing import Any
 
 from msgspec import Struct
@@ -30,22 +30,30 @@ Data = dict[str, Any]  # an entry's payload, unpacked; user values in it are sti
 
 # --- the chain
 
+HASH_BYTES = 32
+
+
+def _hash(data: bytes) -> bytes:
+    return blake2b(data, digest_size=HASH_BYTES).digest()
+
 
 def genesis(uid: str) -> bytes:
     """What the first entry of a run is chained to."""
-    return sha256(b"holdfast journal " + uid.encode()).digest()
+    return _hash(b"holdfast journal " + uid.encode())
 
 
 def payload_digest(payload: bytes) -> bytes:
     """The digest that the chain covers; of an erased payload, the digest that was kept."""
-    return redacted_digest(payload) or sha256(payload).digest()
+    return redacted_digest(payload) or _hash(payload)
 
 
 def chain(prev: bytes, seq: int, kind: str, at: int, state: int | None, payload: bytes) -> bytes:
     """The hash of an entry."""
-    digest = payload_digest(payload) if payload[:1] == REDACTED else sha256(payload).digest()
+    digest = payload_digest(payload) if payload[:1] == REDACTED else blake2b(payload, digest_size=HASH_BYTES).digest()
     pointer = -1 if state is None else state
-    return sha256(b"%b%d|%b|%d|%d|%b" % (prev, seq, kind.encode(), at, pointer, digest)).digest()
+    return blake2b(
+        b"%b%d|%b|%d|%d|%b" % (prev, seq, kind.encode(), at, pointer, digest), digest_size=HASH_BYTES
+    ).digest()
 
 
 def next_entry(prev: bytes, seq: int, kind: str, at: int, state: int | None, payload: bytes) -> Entry:

@@ -57,7 +57,7 @@ def in_the_code() -> set[str]:
         f"{SqliteStore.compress_over} bytes",
         f"{pages_between_checkpoints:,} pages",
         f"{cipher._NONCE_BYTES} bytes",
-        "32 bytes",  # of a SHA-256, and of the longest AES key
+        "32 bytes",  # of a hash of the chain, and of the longest AES key
         "64 bits",  # of an integer of JSON, which msgspec limits
     }
 

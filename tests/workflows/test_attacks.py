@@ -1,18 +1,25 @@
 """Features in combinations and moments that break them, were they only right one by one."""
 
+import asyncio
+import errno
 import os
 import signal
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import Holdfast, Keyring, ask, gather, patched, receive, step, workflow
 from holdfast import map as each
-from holdfast.errors import RunBlocked, UndoRefused
+from holdfast.errors import RunBlocked, StoreFull, UndoRefused
+from holdfast.stores.disk import Disk, File
+from holdfast.stores.files import FilesStore
 
 SECRET = "the-word-that-must-not-be-found"
 
@@ -144,6 +151,78 @@ def test_an_exit_that_is_meant_for_generators_fails_the_run(hf: Holdfast, flow: 
     with pytest.raises(RuntimeError, match="GeneratorExit"):
         run.result(timeout=10)
     assert run.info().holder is None
+
+
+# --- calls that are broken off, and writes that fail
+
+
+@workflow
+async def nothing() -> int:
+    return 1
+
+
+def test_a_run_whose_maker_was_cancelled_is_not_held_for_ever(store_url: str) -> None:
+    async def scenario() -> None:
+        async with holdfast.open(store_url) as hf:
+            await asyncio.gather(*(hf.start(nothing, id=f"before {n}") for n in range(3)))
+            makers = [asyncio.create_task(hf.start(nothing, id=f"run {n}")) for n in range(10)]
+            for _ in range(2):
+                await asyncio.sleep(0)
+            for maker in makers:
+                maker.cancel()
+            await asyncio.gather(*makers, return_exceptions=True)
+            assert {one.status for one in (await hf.runs()).items} <= {"ready", "completed"}
+            for n in range(10):
+                assert await (await hf.start(nothing, id=f"run {n}")).result(timeout=10) == 1
+
+    asyncio.run(scenario())
+
+
+@workflow
+def ends_with_a_part() -> int:
+    return part_that_ends()
+
+
+@workflow
+def part_that_ends() -> int:
+    act("done")
+    return 1
+
+
+@pytest.mark.parametrize("flow", [ends_with_a_part, ask_many])
+def test_whatever_write_fails_the_run_can_go_on_in_the_same_process(memdir: Path, flow: Any) -> None:
+    args = (2,) if flow is ask_many else ()
+    for at in range(200):
+        folder = memdir / str(at)
+        disk = FullDisk()
+        with holdfast.open("", store=FilesStore(str(folder), disk=disk)) as hf:
+            disk.left = at
+            with suppress(StoreFull):
+                hf.start(flow, *args, id="run")
+            was_full, disk.left = disk.left < 0, None
+            run = hf.start(flow, *args, id="run")
+            for question in run.questions():
+                run.answer(1, question=question)
+            assert run.result(timeout=10) == (2 if args else 1)
+            for one in hf.runs().items:
+                assert one.status == "completed"
+                hf.audit(one.id)
+        if not was_full:
+            return
+    raise AssertionError("the disk was always full")
+
+
+class FullDisk(Disk):
+    """A disk that takes so many more writes."""
+
+    left: int | None = None
+
+    def write(self, file: File, data: bytes) -> None:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), file.path)
+        super().write(file, data)
 
 
 # --- children that are damaged, deleted or erased

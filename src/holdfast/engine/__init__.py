@@ -91,7 +91,7 @@ class Engine:
         self.crews: set[Crew] = set()
         self.tracer: Tracer | None = None
         self.worker.at_beat = self.watch.beat
-        self.stuck: dict[str, tuple[Lease, Change]] = {}  # leases that could not be given up, by uid
+        self.stuck: dict[str, tuple[Lease, Change | None]] = {}  # leases that could not be given up, by uid
         self.closed = False
 
     @property

@@ -14,6 +14,7 @@ from holdfast.engine.inputs import QUEUE, Input
 from holdfast.engine.lease import Lease
 from holdfast.errors import (
     DefinitionChanged,
+    HoldfastError,
     UsageError,
 )
 from holdfast.journal import Data, Fold, genesis, next_entry
@@ -21,6 +22,7 @@ from holdfast.model import Create, Kind, RunRecord, Status
 from holdfast.stores.base import check_id
 
 if TYPE_CHECKING:
+    from holdfast.commit import Ticket
     from holdfast.engine import Engine, Holdfast
     from holdfast.engine.run import Run
 
@@ -111,7 +113,15 @@ def begin(
             return run_class(engine, record.id, record.uid), None
     worker = (yield Read(engine.worker.ready)) if held else None
     create, data = _create(engine, workflow, given, id, worker, tags or {}, deadline, queue, parent, depth)
-    record = yield Settle(engine.committer.submit(create))
+    ticket = engine.committer.submit(create)
+    try:
+        record = yield Settle(ticket)
+    except HoldfastError:
+        raise
+    except BaseException as interrupt:  # it is made all the same, and nobody knows of it
+        if held:
+            yield from _let_go_unseen(engine, run_class, create.record, ticket, interrupt)
+        raise
     run = run_class(engine, record.id, record.uid)
     if record.uid != create.record.uid:  # somebody made it in the same moment
         yield Read(lambda: _check_same(engine, record, workflow, given))
@@ -121,6 +131,19 @@ def begin(
     fold = Fold(record.id)
     fold.add(0, Kind.CREATED, record.created_at, data)
     return run, Lease(record, engine.journals, engine.committer, fold)
+
+
+def _let_go_unseen(
+    engine: Engine, run_class: type[Run], record: RunRecord, ticket: Ticket, interrupt: BaseException
+) -> Op[None]:
+    """Give up a run that is being made by a caller who was broken off: it is ready for anybody."""
+    lease = Lease(record, engine.journals, engine.committer, Fold(record.id))
+    lease.pending = ticket
+    lease.refresh()
+    if isinstance(interrupt, GeneratorExit):  # nothing can be waited for
+        engine.stuck[record.uid] = lease, None
+    else:
+        yield from run_class(engine, record.id, record.uid)._let_go(lease)
 
 
 def _create(

@@ -111,6 +111,9 @@ def execute(run: Run, lease: Lease) -> Op[Status]:
         return (yield from finish(run, execution, outcome))
     except LeaseLost:
         return Status.RUNNING
+    except BaseException:  # how it ended could not be written: a full disk, say
+        yield from run._let_go(lease)
+        raise
 
 
 def _deaths(lease: Lease) -> int:
@@ -249,11 +252,7 @@ def finish(run: Run, execution: Execution, outcome: Outcome) -> Op[Status]:
     """Write how a drive ended, and give up the lease; the status that the run has then."""
     lease, workflow = execution.lease, execution.workflow
     if lease.fold.lost and isinstance(outcome, Returned | Raised | Continued | Suspended):
-        try:
-            yield from drop(run, lease)
-        except BaseException:
-            yield from run._let_go(lease)
-            raise
+        yield from drop(run, lease)
     match outcome:
         case Returned(value):
             if (left := execution.leftover()) is not None:

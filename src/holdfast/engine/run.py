@@ -195,9 +195,12 @@ class Run(Operable):
 
     def _let_go(self, lease: Lease, change: Change | None = None) -> Op[None]:
         """Give up the lease in the store; if it was lost, there is nothing to give up."""
-        change = change or Change(status=resting_status(lease.fold, lease.record), release=True)
         try:
-            yield from self._write(lease, (), change=change)
+            rests = change
+            if rests is None:
+                yield from self._catch_up(lease)  # a write that failed must not be counted
+                rests = Change(status=resting_status(lease.fold, lease.record), release=True)
+            yield from self._write(lease, (), change=rests)
         except LeaseLost:
             pass
         except BaseException:
