@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from holdfast.engine.calls import continue_as_new, emit, note, now, patched, random, send, this_run, uuid
     from holdfast.engine.checkpoint import Checkpoint
     from holdfast.engine.define import StepFunction, Workflow, step, workflow
-    from holdfast.engine.execution import StepNow
     from holdfast.engine.run import AsyncRun, Run
+    from holdfast.engine.scope import StepNow
     from holdfast.engine.undo import undo_function
     from holdfast.engine.waits import ask, receive, sleep
     from holdfast.errors import (
@@ -211,7 +211,7 @@ _HOMES = {
         "step",
         "workflow",
     ),
-    "engine.execution": ("StepNow",),
+    "engine.scope": ("StepNow",),
     "engine.waits": (
         "ask",
         "receive",

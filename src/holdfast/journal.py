@@ -75,7 +75,7 @@ def verify(run: str, entries: Iterable[Entry]) -> None:
 # --- erasure
 
 _KEPT_WHEN_ERASED: dict[str, tuple[str, ...]] = {
-    Kind.CREATED: ("definition", "version", "deadline", "seconds", "parent", "depth"),
+    Kind.CREATED: ("definition", "version", "module", "deadline", "seconds", "parent", "depth"),
     Kind.SAVED: (),
     Kind.STARTED: ("key",),
     Kind.INTENDED: ("key", "tool", "reversible", "era"),
@@ -88,7 +88,7 @@ _KEPT_WHEN_ERASED: dict[str, tuple[str, ...]] = {
     Kind.RECEIVED: (),
     Kind.CHILD: ("key", "id", "tool", "n"),
     Kind.EMITTED: ("key", "n"),
-    Kind.CONTINUED: ("version", "deadline", "seconds", "parent", "depth", "before"),
+    Kind.CONTINUED: ("version", "module", "deadline", "seconds", "parent", "depth", "before"),
     Kind.ROLLBACK_BEGUN: ("to", "plan"),
     Kind.UNDONE: ("effect", "ok"),
     Kind.COMPLETED: (),

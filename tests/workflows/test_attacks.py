@@ -157,15 +157,15 @@ def test_an_exit_that_is_meant_for_generators_fails_the_run(hf: Holdfast, flow: 
 
 
 @workflow
-async def nothing() -> int:
+async def ends_at_once() -> int:
     return 1
 
 
 def test_a_run_whose_maker_was_cancelled_is_not_held_for_ever(store_url: str) -> None:
     async def scenario() -> None:
         async with holdfast.open(store_url) as hf:
-            await asyncio.gather(*(hf.start(nothing, id=f"before {n}") for n in range(3)))
-            makers = [asyncio.create_task(hf.start(nothing, id=f"run {n}")) for n in range(10)]
+            await asyncio.gather(*(hf.start(ends_at_once, id=f"before {n}") for n in range(3)))
+            makers = [asyncio.create_task(hf.start(ends_at_once, id=f"run {n}")) for n in range(10)]
             for _ in range(2):
                 await asyncio.sleep(0)
             for maker in makers:
@@ -173,7 +173,7 @@ def test_a_run_whose_maker_was_cancelled_is_not_held_for_ever(store_url: str) ->
             await asyncio.gather(*makers, return_exceptions=True)
             assert {one.status for one in (await hf.runs()).items} <= {"ready", "completed"}
             for n in range(10):
-                assert await (await hf.start(nothing, id=f"run {n}")).result(timeout=10) == 1
+                assert await (await hf.start(ends_at_once, id=f"run {n}")).result(timeout=10) == 1
 
     asyncio.run(scenario())
 

@@ -39,7 +39,7 @@ LOSERS: dict[str, Callable[[], Any]] = {
 
 
 @workflow
-async def race(loser: str) -> list[Any]:
+async def race_against_an_answer(loser: str) -> list[Any]:
     won = await first(LOSERS[loser](), ask("now?", int))
     is_new = patched("after the race")
     return [won, is_new, await ask("and then?", int)]
@@ -50,9 +50,9 @@ def _answer(run: Any, prompt: str) -> None:
     run.answer(1, question=question)
 
 
-@pytest.mark.parametrize("loser", LOSERS.keys() - {"step"})
+@pytest.mark.parametrize("loser", sorted(LOSERS.keys() - {"step"}))
 def test_what_lost_a_race_is_not_missed_when_the_run_goes_on(hft: Holdfast, loser: str) -> None:
-    run = hft.start(race, loser, id="race")
+    run = hft.start(race_against_an_answer, loser, id="race")
     _answer(run, "now?")
     run.resume()
     assert [question.prompt for question in run.questions()] == ["and then?"]
@@ -67,7 +67,7 @@ def test_a_step_that_lost_a_race_is_not_missed_either(store_url: str) -> None:
 
 async def _step_that_lost(store_url: str) -> None:
     async with holdfast.open(store_url) as hf:
-        driving = asyncio.create_task(hf.start(race, "step", id="race"))
+        driving = asyncio.create_task(hf.start(race_against_an_answer, "step", id="race"))
         while not (found := (await hf.runs()).items) or not await (await hf.get(found[0].id)).questions():
             await asyncio.sleep(0.01)
         run = await hf.get("race")
@@ -156,7 +156,7 @@ def test_a_child_that_lost_goes_on_again_after_a_rollback_to_before_that(hft: Ho
 
 
 def test_a_rollback_to_between_the_end_of_a_race_and_the_closing_of_its_questions(hft: Holdfast) -> None:
-    run = hft.start(race, "gather", id="race")
+    run = hft.start(race_against_an_answer, "gather", id="race")
     _answer(run, "now?")
     run.resume()
     for point in [entry.seq for entry in run.history().items if entry.kind in ("done", "closed")]:

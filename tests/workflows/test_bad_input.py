@@ -3,12 +3,24 @@
 import functools
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
-from types import FunctionType
 from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, RunBlocked, Status, StepFailed, UndoRefused, UsageError, sleep, step, workflow
+from holdfast import (
+    Holdfast,
+    RunBlocked,
+    Status,
+    StepFailed,
+    UndoRefused,
+    UsageError,
+    Workflow,
+    WorkflowMissing,
+    sleep,
+    step,
+    workflow,
+)
+from holdfast.engine import define
 from holdfast.errors import NotStorable, TooLarge
 from holdfast.testing import ManualClock
 
@@ -321,8 +333,25 @@ def test_an_undo_that_could_not_be_found_by_its_name_is_refused() -> None:
         one.check(lambda: None)
 
 
-def test_two_workflows_of_one_name_are_refused() -> None:
-    elsewhere: Any = FunctionType(harmless.function.__code__, {}, "elsewhere")
-    elsewhere.__module__ = "asyncio.runners"
-    with pytest.raises(UsageError, match=r"two workflows are named 'harmless': in .* and in .*; give one of them"):
-        workflow(name="harmless")(elsewhere)
+def declared_in(module: str, gives: str) -> Workflow[[], str]:
+    def namesake() -> str:
+        return gives
+
+    namesake.__module__ = module
+    return workflow(name="namesake")(namesake)
+
+
+def test_workflows_of_one_name_are_told_apart_by_their_modules(hf: Holdfast) -> None:
+    one, other = declared_in("asyncio.runners", "one"), declared_in("asyncio.queues", "other")
+    assert hf.start(one).result() == "one"
+    assert hf.start(other).result() == "other"
+
+
+def test_a_run_of_none_of_the_namesakes_says_so(hf: Holdfast) -> None:
+    moved = declared_in("asyncio.runners", "moved")
+    run = hf.enqueue(moved)
+    del define._workflows["namesake"]
+    declared_in("asyncio.queues", "one")
+    declared_in("asyncio.events", "other")
+    with pytest.raises(WorkflowMissing, match=r"declared in asyncio.events, asyncio.queues, and .* name them apart"):
+        run.resume()

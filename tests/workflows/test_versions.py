@@ -46,7 +46,8 @@ def declare(function: Callable[..., Any], name: str = "changing", **how: Any) ->
 
 def forget(name: str, version: str | None = None) -> None:
     """As in a process that does not have it."""
-    define._workflows[name].pop(version)
+    for one in [one for one in define._workflows[name] if one[0] == version]:
+        del define._workflows[name][one]
     if not define._workflows[name]:
         del define._workflows[name]
 

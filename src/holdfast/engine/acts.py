@@ -9,10 +9,13 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Any
 
+from holdfast.engine.attempts import attempts, fail, once, pause, retry_later
 from holdfast.engine.define import StepFunction, current_scope
 from holdfast.engine.drive import Call, Op, Read
-from holdfast.engine.execution import Aborted, Execution, Scope, StepNow
+from holdfast.engine.execution import Execution
 from holdfast.engine.failures import one_line
+from holdfast.engine.outcomes import Aborted
+from holdfast.engine.scope import Scope, StepNow
 from holdfast.errors import HoldfastError, LeaseLost, NotDone, UsageError
 from holdfast.journal import Data
 from holdfast.model import Kind
@@ -65,7 +68,7 @@ def act(
     written = fold.intents.get(key) if key in fold.attempts else None  # it is still the same that is tried again
     if written is None:
         written = yield from _intend(execution, intent)
-    return (yield from execution.attempts(scope, {"key": key, "intent": written}, step, args, kwargs))
+    return (yield from attempts(execution, scope, {"key": key, "intent": written}, step, args, kwargs))
 
 
 def _intend(execution: Execution, intent: Data) -> Op[int]:
@@ -103,21 +106,21 @@ def _at_most_once(
     attempt = 0
     if (before := fold.attempts.get(key)) is not None:
         attempt = before.count
-        yield from execution.pause(scope, key, before.until)
+        yield from pause(execution, scope, key, before.until)
     while True:
         attempt += 1
         written = yield from _intend(execution, intent)
         yield Read(lambda: _confirm(execution))
         settled = {"key": key, "intent": written}
         try:
-            return (yield from execution.once(step, key, attempt, args, kwargs, settled))
+            return (yield from once(execution, step, key, attempt, args, kwargs, settled))
         except NotDone as error:
             if attempt > step.retry.times:
-                yield from execution.fail(key, {**settled, "attempt": attempt}, error)
+                yield from fail(execution, key, {**settled, "attempt": attempt}, error)
                 raise
             text = one_line(error, execution.codec)
             not_done = (Kind.RAISED, {**settled, "error": text})
-            yield from execution.retry_later(scope, {"key": key}, step, attempt, error, first=[not_done])
+            yield from retry_later(execution, scope, {"key": key}, step, attempt, error, first=[not_done])
         except Exception as error:
             text = one_line(error, execution.codec)
             yield from execution.write([(Kind.RAISED, {**settled, "error": text, "uncertain": True})])

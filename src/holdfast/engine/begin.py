@@ -162,6 +162,7 @@ def _create(
     uid, now = new_uid(clock), clock.now()
     key = engine.journals.new_key(uid)
     data: Data = {"definition": given.digest, "args": given.args, "kwargs": given.kwargs, "version": workflow.version}
+    data["module"] = workflow.__module__
     seconds = workflow.deadline if deadline is None else deadline
     if seconds is not None:
         data |= {"deadline": now + round(seconds * 1_000_000), "seconds": seconds}

@@ -48,8 +48,10 @@ from typing import Any
 from holdfast.engine.checks import check_options, seconds_of
 from holdfast.engine.define import current_scope
 from holdfast.engine.drive import Op, drive, drive_async
-from holdfast.engine.execution import Execution, Scope, Unwind
+from holdfast.engine.execution import Execution
 from holdfast.engine.failures import describe
+from holdfast.engine.outcomes import Unwind
+from holdfast.engine.scope import Scope
 from holdfast.engine.tasks import AsyncExecution
 from holdfast.engine.waits import here, timer
 from holdfast.errors import TimedOut, UsageError

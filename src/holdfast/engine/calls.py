@@ -10,10 +10,13 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 from uuid import UUID
 
+from holdfast.engine.attempts import fail
 from holdfast.engine.checks import check_texts
 from holdfast.engine.define import current_scope
 from holdfast.engine.drive import Op, Read, drive
-from holdfast.engine.execution import Continued, Scope
+from holdfast.engine.outcomes import Continued
+from holdfast.engine.replay import is_replaying
+from holdfast.engine.scope import Scope
 from holdfast.engine.waits import here
 from holdfast.errors import RunEnded, RunError, RunNotFound, UsageError
 from holdfast.journal import Data
@@ -80,7 +83,7 @@ def patched(name: str) -> bool:
         key = f"patched:{name}"
         if key in execution.lease.fold.steps:
             execution.patches[name] = True
-        elif execution.is_replaying():
+        elif is_replaying(execution):
             execution.patches[name] = False
         else:
             execution.patches[name] = True
@@ -136,7 +139,7 @@ def _send(scope: Scope, to: str, message: Any, topic: str | None) -> Op[None]:
     execution.consumed.add(key)
     refused = yield from execution.unharmed(_post(scope, key, to, message, topic))
     if refused is not None:
-        yield from execution.fail(key, {"key": key, "n": n}, refused)
+        yield from fail(execution, key, {"key": key, "n": n}, refused)
         raise refused
     yield from execution.write([(Kind.DONE, {"key": key, "n": n})])
 

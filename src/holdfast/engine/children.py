@@ -13,10 +13,13 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.attempts import fail
 from holdfast.engine.define import Workflow
 from holdfast.engine.drive import Op, Read
-from holdfast.engine.execution import Aborted, Execution, Scope
+from holdfast.engine.execution import Execution
 from holdfast.engine.failures import revive
+from holdfast.engine.outcomes import Aborted
+from holdfast.engine.scope import Scope
 from holdfast.engine.waits import wait
 from holdfast.errors import (
     Claimed,
@@ -179,7 +182,7 @@ def _result(execution: Execution, key: str, data: Data, run: Run, workflow: Work
         failed = revive(ended["failure"], execution.codec)
     else:
         failed = RunCancelled(run.id, ended.get("error") or "it was cancelled")
-    yield from execution.in_turn((yield from execution.fail(key, data, failed)))
+    yield from execution.in_turn((yield from fail(execution, key, data, failed)))
     raise failed
 
 

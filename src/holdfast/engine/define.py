@@ -21,7 +21,7 @@ from holdfast.engine.undo import declared_name, name_of
 from holdfast.errors import UndoRefused, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.engine.execution import Scope
+    from holdfast.engine.scope import Scope
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -299,12 +299,20 @@ def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
         return {}
 
 
-_workflows: dict[str, dict[str | None, Workflow[..., Any]]] = {}
+_workflows: dict[str, dict[tuple[str | None, str], Workflow[..., Any]]] = {}  # by name; then version and file
 
 
-def registered(name: str | None, version: str | None = None) -> Workflow[..., Any] | None:
-    """The workflow of that name and version, if this process has it."""
-    return _workflows.get(name, {}).get(version) if name is not None else None
+def namesakes(name: str | None, version: str | None) -> list[Workflow[..., Any]]:
+    """The workflows of that name and version that this process has."""
+    return [one for (known, _), one in _workflows.get(name or "", {}).items() if known == version]
+
+
+def registered(name: str | None, version: str | None = None, module: str | None = None) -> Workflow[..., Any] | None:
+    """The workflow of that name and version, if this process has it. Of several, the one from that module."""
+    found = namesakes(name, version)
+    if len(found) > 1:
+        found = [one for one in found if one.__module__ == module]
+    return found[0] if found else None
 
 
 def registered_names() -> frozenset[str]:
@@ -352,14 +360,7 @@ def workflow(
             on_failure=on_failure,
             deadline=deadline,
         )
-        versions = _workflows.setdefault(made.name, {})
-        other = versions.get(version)
-        if other is not None and _home(other.function) != _home(function):
-            raise UsageError(
-                f"two workflows are named {made.label!r}: in {_home(other.function)} and in {_home(function)}; "
-                "give one of them another name with @workflow(name=...)"
-            )
-        versions[version] = made
+        _workflows.setdefault(made.name, {})[version, _home(function)] = made
         return made
 
     return declare(function) if function is not None else declare

@@ -12,15 +12,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.children import drop
-from holdfast.engine.define import Workflow, current_scope, driving, registered
+from holdfast.engine.define import Workflow, current_scope, driving, namesakes, registered
 from holdfast.engine.drive import Async, Call, Op, Read, drive
 from holdfast.engine.endings import end, fail, go_on_anew, park, suspend
 from holdfast.engine.events import INFO, WARNING, tell
-from holdfast.engine.execution import (
+from holdfast.engine.execution import Execution
+from holdfast.engine.inputs import arguments_of
+from holdfast.engine.lease import Lease
+from holdfast.engine.outcomes import (
     Aborted,
     Cancelled,
     Continued,
-    Execution,
     Expired,
     Outcome,
     Parked,
@@ -30,8 +32,7 @@ from holdfast.engine.execution import (
     Suspended,
     Unwind,
 )
-from holdfast.engine.inputs import arguments_of
-from holdfast.engine.lease import Lease
+from holdfast.engine.replay import leftover
 from holdfast.engine.wishes import asked_to_cancel, cancel_driven
 from holdfast.errors import (
     Claimed,
@@ -78,7 +79,7 @@ def execute(run: Run, lease: Lease) -> Op[Status]:
     """
     record = lease.record
     version = lease.fold.input.get("version")
-    workflow = registered(record.workflow, version)
+    workflow = registered(record.workflow, version, lease.fold.input.get("module"))
     if workflow is None:
         reason = missing(record.workflow, version)
         waits = Change(status=Status.READY, release=True, reason=f"waits for another process: {reason}")
@@ -132,6 +133,8 @@ def _deaths(lease: Lease) -> int:
 def missing(name: str | None, version: str | None) -> str:
     """Why a run cannot go on in this process."""
     what = f"workflow {name!r}" + (f" in version {version!r}" if version is not None else "")
+    if several := ", ".join(sorted(one.__module__ for one in namesakes(name, version))):
+        return f"{what} is declared in {several}, and the run is of neither; name them apart with @workflow(name=...)"
     return f"{what} is not declared in this process; import the module that declares it"
 
 
@@ -255,7 +258,7 @@ def finish(run: Run, execution: Execution, outcome: Outcome) -> Op[Status]:
         yield from drop(run, lease)
     match outcome:
         case Returned(value):
-            if (left := execution.leftover()) is not None:
+            if (left := leftover(execution)) is not None:
                 return (yield from park(run, lease, left_out(left)))
             try:
                 result = execution.codec.encode(value, f"result of {workflow.name}")

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine import children
 from holdfast.engine.drive import Op, Read
 from holdfast.engine.events import INFO, WARNING, tell
-from holdfast.engine.execution import (
-    Execution,
-)
+from holdfast.engine.execution import Execution
 from holdfast.engine.failures import account_of
 from holdfast.engine.inputs import Input
 from holdfast.engine.lease import Lease
@@ -24,7 +22,8 @@ from holdfast.model import Change, Kind, Status
 if TYPE_CHECKING:
     from holdfast.engine.run import Run
 
-CARRIED_ON = ("version", "deadline", "seconds", "parent", "depth", "trace")  # of the input, when a workflow begins anew
+# Of the input, when a workflow begins anew.
+CARRIED_ON = ("version", "module", "deadline", "seconds", "parent", "depth", "trace")
 
 
 def suspend(run: Run, execution: Execution) -> Op[Status]:

@@ -180,7 +180,7 @@ def _seconds(run: Run, record: RunRecord, point: int) -> float | None:
 def _input(run: Run, record: RunRecord, point: int, changed: Mapping[str, Any]) -> Data:
     """The arguments with some of them changed."""
     fold = run._journals.fold(record, point)
-    workflow = registered(record.workflow, fold.input.get("version"))
+    workflow = registered(record.workflow, fold.input.get("version"), fold.input.get("module"))
     if workflow is None:
         raise UsageError(f"input= needs workflow {record.workflow!r}, which is not declared in this process")
     names = list(workflow.signature.parameters)

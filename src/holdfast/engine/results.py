@@ -110,7 +110,7 @@ def result(run: Run, *, timeout: float | None = None, type: Any = None) -> Op[An
     if "erased" in ended:
         raise Redacted(run.id, "its result was erased on request")
     if status is Status.COMPLETED:
-        workflow = registered(record.workflow, fold.input.get("version"))
+        workflow = registered(record.workflow, fold.input.get("version"), fold.input.get("module"))
         kind = type if type is not None or workflow is None else workflow.types().get("return")
         return run._journals.value(run.id, ended.get("result"), "result", kind)
     if status is Status.CANCELLED:

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine.define import StepFunction, current_scope
 from holdfast.engine.drive import Op, drive, drive_async, refuse_awaitable
 from holdfast.engine.events import DEBUG, is_told
+from holdfast.engine.replay import check_same
 from holdfast.errors import HoldfastError
 from holdfast.journal import Data, Step
 from holdfast.model import Kind
 
 if TYPE_CHECKING:
-    from holdfast.engine.execution import Execution, Scope
+    from holdfast.engine.execution import Execution
+    from holdfast.engine.scope import Scope
 
 DONE = Kind.DONE.value  # a plain text: the garbage collector need not look after what holds nothing else
 
@@ -117,7 +119,7 @@ def _begin(
     if found is not None:
         if type(found) is not Step or found.erased:
             return None
-        execution.check_same(key, step.name, found, digest, (trees, named))
+        check_same(execution, key, step.name, found, digest, (trees, named))
         execution.consumed.add(key)
         execution.given(found.seq)
         return found
@@ -144,6 +146,8 @@ def _again(
     error: Exception,
 ) -> Op[Any]:
     """After the first attempt failed, what there is to do."""
+    from holdfast.engine.attempts import attempts, failed_attempt
+
     data.pop("result", None)  # what cannot be kept
-    yield from execution.failed_attempt(scope, data, step, 1, error)
-    return (yield from execution.attempts(scope, data, step, args, kwargs))
+    yield from failed_attempt(execution, scope, data, step, 1, error)
+    return (yield from attempts(execution, scope, data, step, args, kwargs))

@@ -31,19 +31,10 @@ from holdfast.clock import SystemClock
 from holdfast.engine.define import StepFunction, Workflow, current_scope, driving
 from holdfast.engine.drive import Call, Op, drive_async
 from holdfast.engine.events import WARNING, tell
-from holdfast.engine.execution import (
-    Aborted,
-    Execution,
-    Expired,
-    Outcome,
-    Raised,
-    Released,
-    Returned,
-    Scope,
-    Suspended,
-    Unwind,
-)
+from holdfast.engine.execution import Execution
+from holdfast.engine.outcomes import Aborted, Expired, Outcome, Raised, Released, Returned, Suspended, Unwind
 from holdfast.engine.quiet import OUTSIDE, RUNS, is_busy, shielded, waits_for
+from holdfast.engine.scope import Scope
 from holdfast.engine.waits import IN_PLACE
 from holdfast.errors import UsageError
 from holdfast.journal import Failed, Step

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.engine.attempts import fail
 from holdfast.engine.checks import check_texts, micros_of, seconds_of
 from holdfast.engine.define import current_scope
 from holdfast.engine.drive import Call, Nap, Op
-from holdfast.engine.execution import Execution, Scope
+from holdfast.engine.execution import Execution
 from holdfast.engine.failures import describe
 from holdfast.engine.pauses import post_answer
+from holdfast.engine.scope import Scope
 from holdfast.errors import TimedOut, UsageError
 from holdfast.forms import Form, check_answer, form_of, store_form, typed
 from holdfast.journal import Asked, Data, question_id
@@ -214,7 +216,7 @@ def _receive(
             break
     if default is UNSET:
         error = TimedOut(execution.run.id, f"no message of topic {topic!r} came in time")
-        yield from execution.in_turn((yield from execution.fail(key, {"key": key, "n": n}, error)))
+        yield from execution.in_turn((yield from fail(execution, key, {"key": key, "n": n}, error)))
         raise error
     stored = execution.codec.encode(default, "default")
     seq = yield from execution.write([(Kind.DONE, {"key": key, "n": n, "result": stored})])

@@ -114,7 +114,7 @@ class Watch:
 
     def beat(self) -> None:
         """With each heartbeat: say of the steps that have been running since the last one that they do."""
-        from holdfast.engine.execution import Aborted
+        from holdfast.engine.outcomes import Aborted
 
         long = time.monotonic() - self._engine.worker.lease / 3
         for execution in list(self.executions.values()):

@@ -12,10 +12,8 @@ from holdfast.engine import children
 from holdfast.engine.checks import check_texts
 from holdfast.engine.drive import Op, Read
 from holdfast.engine.endings import end, end_by_rollback, park
-from holdfast.engine.execution import (
-    Cancelled,
-)
 from holdfast.engine.lease import Lease
+from holdfast.engine.outcomes import Cancelled
 from holdfast.engine.rollback import plan_rollback, rollback
 from holdfast.errors import (
     Claimed,

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import Holdfast
-from holdfast.engine.execution import Parked, Unwind
+from holdfast.engine.outcomes import Parked, Unwind
 from holdfast.errors import UsageError
 
 try:

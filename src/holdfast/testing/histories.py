@@ -19,9 +19,11 @@ from holdfast.codec import Keyring
 from holdfast.engine import Holdfast, archive
 from holdfast.engine.define import StepFunction, Workflow, registered
 from holdfast.engine.driving import call, left_out, missing
-from holdfast.engine.execution import Execution, Parked, Raised, Returned
+from holdfast.engine.execution import Execution
 from holdfast.engine.inputs import arguments_of
 from holdfast.engine.lease import Lease
+from holdfast.engine.outcomes import Parked, Raised, Returned
+from holdfast.engine.replay import leftover
 from holdfast.engine.run import Run
 from holdfast.errors import DefinitionChanged, NonDeterminism, Redacted, UsageError, ValueRefused, WorkflowMissing
 from holdfast.model import Filter, RunRecord, Status
@@ -87,7 +89,7 @@ def _as_of(hf: Holdfast, record: RunRecord, at: int) -> RunRecord:
 def _replay(hf: Holdfast, record: RunRecord, workflow: Workflow[..., Any] | None) -> tuple[int, str]:
     fold = hf._journals.fold(record, record.seq)
     version = fold.input.get("version")
-    found = workflow if workflow is not None else registered(record.workflow, version)
+    found = workflow if workflow is not None else registered(record.workflow, version, fold.input.get("module"))
     if found is None:
         raise WorkflowMissing(record.id, missing(record.workflow, version))
     if found.name != record.workflow:
@@ -107,7 +109,7 @@ def _replay(hf: Holdfast, record: RunRecord, workflow: Workflow[..., Any] | None
     assert execution is not None
     if isinstance(execution.outcome, Parked):
         raise NonDeterminism(record.id, execution.outcome.reason)
-    left = execution.leftover()
+    left = leftover(execution)
     if isinstance(outcome, Raised) and (left is not None or (fold.ended and fold.ended[0] is Status.COMPLETED)):
         text = f"{type(outcome.error).__name__}: {outcome.error}"
         raise NonDeterminism(record.id, f"the workflow raised {text}, where it went on before") from outcome.error

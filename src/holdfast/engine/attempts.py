@@ -1,0 +1,213 @@
+"""Running a step: one attempt after the other, until it succeeds or its retries are used up, and how it went."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.define import StepFunction, current_scope
+from holdfast.engine.drive import Call, Op, Read
+from holdfast.engine.events import DEBUG, INFO, WARNING, is_told, tell
+from holdfast.engine.failures import account_of, one_line
+from holdfast.engine.outcomes import Aborted
+from holdfast.engine.scope import Scope
+from holdfast.errors import HoldfastError, StepTimeout, UsageError, ValueRefused
+from holdfast.journal import Data
+from holdfast.model import Kind
+
+if TYPE_CHECKING:
+    from holdfast.engine.execution import Execution
+
+
+def attempts(
+    execution: Execution,
+    scope: Scope,
+    data: Data,
+    step: StepFunction[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Op[Any]:
+    """Run the step until it succeeds or its retries are used up, and journal how it went."""
+    key = data["key"]
+    before = execution.lease.fold.attempts.get(key)
+    attempt = 0
+    if before is not None:
+        attempt = before.count
+        yield from pause(execution, scope, key, before.until)
+    while True:
+        attempt += 1
+        try:
+            return (yield from once(execution, step, key, attempt, args, kwargs, data))
+        except Exception as error:
+            yield from failed_attempt(execution, scope, data, step, attempt, error)
+
+
+def failed_attempt(
+    execution: Execution, scope: Scope, data: Data, step: StepFunction[..., Any], attempt: int, error: Exception
+) -> Op[None]:
+    """After an attempt that failed: wait for the next one. If it was the last, raises the error."""
+    # What is wrong with the code, or with its result, is no better the next time.
+    lasting = isinstance(error, UsageError | ValueRefused)
+    again = attempt <= step.retry.times and isinstance(error, step.retry.on) and not lasting
+    if not again:
+        yield from fail(execution, data["key"], {**data, "attempt": attempt}, error)
+        raise error
+    yield from retry_later(execution, scope, data, step, attempt, error)
+
+
+def once(
+    execution: Execution,
+    step: StepFunction[..., Any],
+    key: str,
+    attempt: int,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    data: Data,
+) -> Op[Any]:
+    """One attempt, and its result in the journal. What cannot be kept is an error of the step."""
+    token = current_scope.set(Scope(execution, "", (key, attempt)))
+    try:
+        if step.transactional:
+            return (yield from _transact(execution, step, key, attempt, args, kwargs, data))
+        if step.timeout is not None:
+            call = Call(timed, (step, args, kwargs, execution.run.id, key), {})
+        else:
+            call = Call(step.function, args, kwargs)
+        if execution.engine.tracer is None:
+            result = yield call
+        else:
+            with execution.engine.tracer.attempt(execution, key, attempt):
+                result = yield call
+    finally:
+        current_scope.reset(token)
+    what = f"result of {key}"
+    done = {**data, "result": execution.codec.encode(result, what) if result is not None else None}
+    if attempt > 1:
+        done["attempts"] = attempt
+    yield from execution.settle(execution.submit([(Kind.DONE, done)], what))
+    if is_told(DEBUG):
+        tell(DEBUG, "step.done", "run {run}: step {step} done", run=execution.run.id, step=key, attempt=attempt)
+    return result
+
+
+def _transact(
+    execution: Execution,
+    step: StepFunction[..., Any],
+    key: str,
+    attempt: int,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    data: Data,
+) -> Op[Any]:
+    """Run the step inside of the transaction that commits its entry."""
+    yield from execution.run._catch_up(execution.lease)
+    result: list[Any] = []
+    raised: list[Exception] = []
+
+    def act(connection: Any) -> Data:
+        try:
+            result[:] = [step.function(connection, *args, **kwargs)]
+        except Exception as error:
+            raised.append(error)
+            raise
+        return {**data, "result": execution.codec.encode(result[0], f"result of {key}")}
+
+    if attempt > 1:
+        data = {**data, "attempts": attempt}
+    try:
+        yield Read(lambda: execution.lease.transact(Kind.DONE, act))
+    except (UsageError, ValueRefused):
+        raise
+    except HoldfastError as error:
+        if error in raised:
+            raise
+        execution.unwind(Aborted(error))
+    return result[0]
+
+
+def retry_later(
+    execution: Execution,
+    scope: Scope,
+    data: Data,
+    step: StepFunction[..., Any],
+    attempt: int,
+    error: Exception,
+    *,
+    first: Sequence[tuple[str, Data]] = (),
+) -> Op[None]:
+    """Journal that an attempt failed (after what comes ``first``), and wait until the next one."""
+    key = data["key"]
+    seconds = step.retry.pause(attempt, execution.clock.random_bytes(1)[0] / 255)
+    until = execution.clock.now() + round(seconds * 1_000_000)
+    text = one_line(error, execution.codec)
+    told = "run {run}: step {step} failed, attempt {attempt}: {error}; again in {pause:.3g} s"
+    tell(INFO, "step.retried", told, run=execution.run.id, step=key, attempt=attempt, error=text, pause=seconds)
+    line: Data = {name: data[name] for name in ("key", "n", "tool", "intent") if name in data}
+    yield from execution.write([*first, (Kind.RAISED, {**line, "attempt": attempt, "until": until, "error": text})])
+    yield from pause(execution, scope, key, until)
+
+
+def fail(execution: Execution, key: str, data: Data, error: Exception) -> Op[int]:
+    """Journal that a call has failed for good; the number of the entry."""
+    execution.failed.append((error, key))
+    said = account_of(error, execution.codec, execution.run._journals.max_bytes)
+    return (yield from execution.write([(Kind.RAISED, {**data, "final": True, **said})]))
+
+
+def pause(execution: Execution, scope: Scope, key: str, until: int) -> Op[None]:
+    """Wait between two attempts."""
+    from holdfast.engine.waits import wait_until
+
+    execution.active.pop(key, None)
+    yield from wait_until(execution, scope, key, until)
+    scope.check(f"step {key}")  # it may have been told to stop meanwhile
+    execution.active[key] = time.monotonic()
+
+
+def timed(step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], run: str, key: str) -> Any:
+    """Call the step's function, for no longer than its timeout."""
+    assert step.timeout is not None
+    if step.is_async:
+        return _timed_async(step, args, kwargs, run, key)
+    import contextvars
+    import threading
+
+    finished = threading.Event()
+    box: list[tuple[bool, Any]] = []
+    abandoned = False
+
+    def work() -> None:
+        try:
+            box.append((True, step.function(*args, **kwargs)))
+        except BaseException as error:  # it is raised again below, where the step was called
+            box.append((False, error))
+        finished.set()
+        if abandoned:
+            told = "run {run}: step {step} ended after its timeout; what it gave is discarded"
+            tell(WARNING, "step.late", told, run=run, step=key)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(work,), name=f"holdfast-step-{key}", daemon=True).start()
+    if not finished.wait(step.timeout):
+        abandoned = True
+        raise StepTimeout(run, f"step {key!r} did not end within its timeout of {step.timeout:g} s")
+    fine, value = box[0]
+    if not fine:
+        raise value
+    return value
+
+
+async def _timed_async(
+    step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], run: str, key: str
+) -> Any:
+    import asyncio
+
+    limit = asyncio.timeout(step.timeout)
+    try:
+        async with limit:
+            return await step.function(*args, **kwargs)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise StepTimeout(run, f"step {key!r} did not end within its timeout of {step.timeout:g} s") from error

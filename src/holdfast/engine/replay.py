@@ -1,0 +1,108 @@
+"""Does the code still do what was recorded? If not, the run is parked, with what was recorded and what is attempted."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from holdfast.journal import Failed, Step
+
+if TYPE_CHECKING:
+    from holdfast.engine.execution import Execution
+
+Arguments = tuple[list[Any], dict[str, Any]]  # as they are stored
+SHOWN = 200  # characters of arguments in a message
+
+
+def check_same(
+    execution: Execution, key: str, name: str, found: Step | Failed, digest: str | None, call: Arguments | None = None
+) -> None:
+    if found.digest != digest and found.digest is not None and digest is not None:
+        begun = execution.lease.fold.ledger.get(execution.lease.fold.intents.get(key, -1))
+        recorded = _shown(execution, (begun.data["args"], begun.data["kwargs"])) if begun is not None else ""
+        execution.park(
+            f"the code no longer does what was recorded: {key!r} was called with other arguments{recorded} at "
+            f"entry {found.seq} than now{_shown(execution, call)}, at {caller()}. Put back what it did, or let the "
+            "step take any arguments with @step(check_args=False); then run.unblock(), or fork the run before it"
+        )
+    if found.tool is not None and found.tool != name:
+        execution.park(
+            f"the code no longer does what was recorded: {key!r} was recorded as {found.tool} at entry "
+            f"{found.seq}, and is attempted as {name} now, at {caller()}. Use another key; then run.unblock()"
+        )
+
+
+def _shown(execution: Execution, call: Arguments | None) -> str:
+    """Arguments for people, shortened. Of an encrypted run nothing is shown: a reason stands in the clear."""
+    if call is None or execution.lease.record.key_id is not None:
+        return ""
+    trees, named = call
+    parts = [repr(execution.codec.raw(tree)) for tree in trees]
+    parts += [f"{word}={execution.codec.raw(tree)!r}" for word, tree in named.items()]
+    text = execution.codec.scrub(", ".join(parts))
+    return f" ({text if len(text) <= SHOWN else text[: SHOWN - 1] + '…'})"
+
+
+def check_place(execution: Execution, path: str, n: int, key: str) -> None:
+    """A call must not come where the journal has another one."""
+    if execution._places is None:
+        execution._places = {}
+        for seq, _, _, data in execution.lease.fold.log:
+            if seq <= execution.began_at and "n" in data:
+                recorded = str(data["key"])
+                execution._places[recorded[: recorded.rfind("/") + 1], data["n"]] = recorded
+    recorded_key = execution._places.get((path, n))
+    if recorded_key is not None and recorded_key != key and recorded_key not in execution.lease.fold.loose:
+        execution.park(
+            f"the code no longer does what was recorded: call {n} of {path or 'the workflow'!r} was recorded as "
+            f"{recorded_key!r}, and is attempted as {key!r} now, at {caller()}. Put back what it did, or guard "
+            'the change with holdfast.patched("name"); then run.unblock(), or fork the run before it'
+        )
+
+
+def is_replaying(execution: Execution) -> bool:
+    """Whether the journal has something that the workflow did not come to yet."""
+    fold = execution.lease.fold
+    return any(not _is_moot(execution, key) for key in _not_come_to(execution) if key not in fold.loose)
+
+
+def leftover(execution: Execution) -> str | None:
+    """A call of the main branch that the journal has and the workflow did not make before it returned."""
+    loose = execution.lease.fold.loose
+    return next((key for key in _not_come_to(execution) if "/" not in key and "#" in key and key not in loose), None)
+
+
+def _not_come_to(execution: Execution) -> Iterator[str]:
+    """The calls that the journal has, done or begun, and the workflow did not make in this drive."""
+    fold = execution.lease.fold
+    recorded = (fold.steps, fold.failures, fold.timers, fold.intents, fold.attempts, fold.children)
+    for known in recorded:
+        for key in tuple(known):  # other branches write at the same time
+            if key not in execution.consumed and key not in fold.lost and not key.startswith("patched:"):
+                yield key
+    for asked in tuple(fold.questions.values()):
+        if asked.key is not None and asked.key not in execution.consumed and asked.key not in fold.lost:
+            yield asked.key
+
+
+def _is_moot(execution: Execution, key: str) -> bool:
+    """Whether a call was made in a branch that lost its race, and so is not made again."""
+    fold = execution.lease.fold
+    parts = key.split("/")
+    for end in range(1, len(parts)):
+        for begin in range(end):  # the path of a race stands in front of its own key, which holds the path too
+            race, _, number = "/".join(parts[begin:end]).rpartition(".")
+            won = fold.steps.get(race)
+            if race in fold.failures or (won is not None and "first#" in race and number != str(won.result + 1)):
+                return True
+    return False
+
+
+def caller() -> str:
+    """The line of the user's code that is being run."""
+    own = __name__.partition(".")[0]
+    for frame, line in traceback.walk_stack(None):
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in (own, "asyncio", "threading", "concurrent"):
+            return f"{frame.f_code.co_filename}:{line}"
+    return "an unknown place"

@@ -1,0 +1,109 @@
+"""Where in a run a call is made. Keys come from here: the path of branches, the name, and a counter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from holdfast.engine import short
+from holdfast.engine.define import StepFunction, Workflow
+from holdfast.engine.drive import drive, drive_async
+from holdfast.engine.outcomes import Unwind
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast.engine.execution import Execution
+
+
+class StepNow(Struct, frozen=True):
+    """What a step can know of itself while it runs: see `this_step`."""
+
+    run: str
+    key: str
+    attempt: int
+    idempotency_key: str
+
+
+class Scope:
+    """Where in a run a call is made: the run's execution, and the path of branches that leads there."""
+
+    __slots__ = ("branches", "calls", "counters", "execution", "parent", "path", "step", "stopped")
+
+    def __init__(
+        self, execution: Execution, path: str, step: tuple[str, int] | None = None, parent: Scope | None = None
+    ) -> None:
+        self.execution = execution
+        self.path = path
+        self.parent = parent
+        self.step = step  # key and attempt of the step that is running here
+        self.calls = 0
+        self.branches = 0
+        self.counters: dict[str, int] = {}
+        self.stopped = False
+
+    def allot(self, name: str) -> tuple[str, int]:
+        """The key of the next call of that name, and the number of the call in this scope."""
+        self.calls += 1
+        count = self.counters[name] = self.counters.get(name, 0) + 1
+        return f"{self.path}{name}#{count}", self.calls
+
+    def branch(self, name: str) -> Scope:
+        """A scope for a branch."""
+        return Scope(self.execution, f"{self.path}{name}/", parent=self)
+
+    def inside(self, key: str, attempt: int) -> Scope:
+        """A scope for what a step does, which is not the run's business."""
+        return Scope(self.execution, "", (key, attempt))
+
+    def task(self) -> Scope:
+        """A scope for a task, numbered by creation."""
+        self.branches += 1
+        return Scope(self.execution, f"{self.path}{self.branches}/", parent=self)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing new may be done here: this branch, or one that it belongs to, was stopped."""
+        scope: Scope | None = self
+        while scope is not None:
+            if scope.stopped:
+                return True
+            scope = scope.parent
+        return False
+
+    def check(self, what: str) -> None:
+        """Raise `Unwind` if nothing new may be done here, and `UsageError` if this is inside of a step."""
+        if self.step is not None:
+            raise UsageError(
+                f"{what} is called inside of step {self.step[0]!r} of run {self.execution.run.id!r}; a step is one "
+                "act that is done or not: call it from the workflow instead (or a step's plain function, as "
+                "name.function)"
+            )
+        if self.execution.outcome is not None or self.is_over:
+            self.execution.count_unwind()
+            raise Unwind
+
+    def call(self, step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a step of the run."""
+        if self.step is not None or self.parent is not None or self.stopped or self.execution.outcome is not None:
+            self.check(f"step {step.name}")
+        if step.is_async and not self.execution.workflow.is_async:
+            raise UsageError(
+                f"step {step.name} is async, and workflow {self.execution.workflow.name} is not, so nobody awaits "
+                "it; declare the workflow with async def"
+            )
+        key, n = (step.key, None) if step.key is not None else self.allot(step.name)
+        execution = self.execution
+        if step.is_plain and execution.engine.tracer is None:
+            return (short.call_async if step.is_async else short.call)(self, key, n, step, args, kwargs)
+        operation = execution.step(self, key, n, step, args, kwargs)
+        if step.is_async:
+            return drive_async(operation, execution.committer)
+        return drive(operation, execution.committer)
+
+    def child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a workflow as a part of the run."""
+        from holdfast.engine.children import child, part_name
+
+        self.check(f"workflow {workflow.name}")
+        return self.execution.perform(child(self, self.allot(part_name(workflow)), workflow, args, kwargs))
