@@ -79,7 +79,7 @@ async def _step_that_lost(store_url: str) -> None:
 
 
 @workflow
-def limited() -> str:
+def approval_in_time() -> str:
     try:
         return str(timeout(100, approval_in_a_thread))
     except TimedOut:
@@ -87,7 +87,7 @@ def limited() -> str:
 
 
 @workflow
-async def limited_async() -> str:
+async def approval_in_time_async() -> str:
     try:
         return str(await timeout(100, approval()))
     except TimedOut:
@@ -95,17 +95,17 @@ async def limited_async() -> str:
 
 
 @pytest.mark.parametrize("dies", [False, True])
-@pytest.mark.parametrize("flow", [limited, limited_async])
+@pytest.mark.parametrize("flow", [approval_in_time, approval_in_time_async])
 def test_a_child_that_took_too_long_is_cancelled(
     hft: Holdfast, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, flow: Any, dies: bool
 ) -> None:
     if dies:  # after it was journaled, and before the child was told
         monkeypatch.setattr("holdfast.engine.branches._drop_children", lambda execution: iter(()))
-    run = hft.start(flow, id="limited")
+    run = hft.start(flow, id="approval_in_time")
     clock.advance(200)
     run.resume()
     assert run.result(timeout=10) == "too late"
-    [child] = [one for one in hft.runs().items if one.id != "limited"]
+    [child] = [one for one in hft.runs().items if one.id != "approval_in_time"]
     assert child.status == "cancelled"
 
 

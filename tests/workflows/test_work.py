@@ -224,6 +224,12 @@ def test_it_works_in_its_queues_only(hf: Holdfast) -> None:
 # --- what it leaves alone
 
 
+def forget_first(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """As in a process that does not have the workflow's version 1."""
+    [first] = [one for one in define._workflows[name] if one[0] == "1"]
+    monkeypatch.delitem(define._workflows[name], first)
+
+
 def test_what_this_process_does_not_have_is_left_and_keeps_nobody_waiting(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,8 +237,7 @@ def test_what_this_process_does_not_have_is_left_and_keeps_nobody_waiting(
     gone = workflow(name="gone")(lambda: None)
     strangers = [hf.enqueue(one) for one in [gone, old] * 15]
     monkeypatch.delitem(define._workflows, "gone")
-    [first] = [one for one in define._workflows["elsewhere"] if one[0] == "1"]
-    monkeypatch.delitem(define._workflows["elsewhere"], first)
+    forget_first(monkeypatch, "elsewhere")
     ours = [hf.enqueue(new), hf.enqueue(plain, 1)]
     hf.work(concurrency=2, until_idle=True)
     assert done(*ours)
@@ -260,7 +265,7 @@ def test_it_does_not_spin_on_what_it_cannot_have(
         dead._store.claim(parked.uid, dead._engine.worker.ready(), ANY)
     old = workflow(name="left", version="1")(lambda: None)
     strange = hf.enqueue(old)
-    monkeypatch.delitem(define._workflows["left"], "1")
+    forget_first(monkeypatch, "left")
     kill(dead)
     clock = hf._store.clock
     monkeypatch.setattr(clock, "now", lambda: time.time_ns() // 1000 + 10_000_000)
