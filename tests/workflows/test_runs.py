@@ -368,3 +368,24 @@ def test_sqlite_makes_three_transactions_for_it(tmp_path: Path, wf: Any) -> None
         elif words[0] in ("INSERT", "UPDATE", "DELETE"):
             transactions += not inside  # one that commits by itself
     assert 0 < transactions <= 3
+
+
+@workflow
+def part_of_it() -> int:
+    return 1
+
+
+@workflow
+def waits_with_a_part() -> int:
+    got = part_of_it()
+    ask("Go on?", bool)
+    return got
+
+
+def test_prune_leaves_the_children_of_a_run_that_has_not_ended(hf: Holdfast) -> None:
+    run = hf.start(waits_with_a_part, id="whole")
+    assert hf.get("whole/part_of_it#1").status is Status.COMPLETED
+    assert hf.prune(statuses=["completed"]) == ()
+    run.answer(True)
+    assert run.result() == 1
+    assert set(hf.prune(statuses=["completed"])) == {"whole", "whole/part_of_it#1"}

@@ -344,7 +344,8 @@ class Holdfast(Operable):
         """Delete runs of these statuses (by default: ended ones), but for the newest few; returns their ids.
 
         ``older_than`` spares those that were written to within that time. A run that somebody holds is never
-        touched, nor are entries that a fork shares. With ``dry_run`` nothing is deleted.
+        touched, nor are children of a run that has not ended, nor entries that a fork shares. With ``dry_run`` nothing
+        is deleted.
         """
         if older_than is None and not keep_last and statuses is None:
             raise UsageError("prune() would delete every ended run: say older_than=, keep_last= or statuses=")
@@ -360,9 +361,16 @@ class Holdfast(Operable):
                 seen += 1
                 if seen <= keep_last or record.updated_at > limit or record.worker is not None:
                     continue
+                if (yield Read(lambda record=record: self._is_needed(record))):  # type: ignore[misc]
+                    continue
                 if dry_run or (yield Read(lambda record=record: self._delete(record))):  # type: ignore[misc]
                     pruned.append(record.id)
         return tuple(pruned)
+
+    def _is_needed(self, record: RunRecord) -> bool:
+        """Whether the run is a part of one that has not ended, and may still ask for its result or take it back."""
+        parent = self._store.journal(record.parent) if record.parent is not None else None
+        return parent is not None and not parent.hidden and parent.status not in ENDED
 
     def _delete(self, record: RunRecord) -> bool:
         try:
