@@ -435,7 +435,7 @@ class _Timed:
         return self.execution.recall(self.scope, self.key, self.n, "timeout", None)
 
     def timer(self) -> Any:
-        return timer(self.execution, self.key, self.n, "timeout", self.seconds)
+        return timer(self.execution, self.key, self.n, self.seconds)
 
     def in_time(self) -> Op[None]:
         execution = self.execution

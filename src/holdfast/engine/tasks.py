@@ -127,10 +127,7 @@ class AsyncExecution(Execution):
         if deadline is None or not isinstance(self.clock, SystemClock):
             return None
         left = (deadline - self.clock.now()) / 1_000_000
-        return self._loop.call_later(max(left, 0), self.stop, self._expired(deadline))
-
-    def _expired(self, deadline: int) -> Expired:
-        return Expired(self.lease.fold.input["seconds"])
+        return self._loop.call_later(max(left, 0), self.stop, Expired(self.lease.fold.input["seconds"]))
 
     def is_on(self, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether that is the loop that drives the workflow."""
@@ -349,7 +346,7 @@ class AsyncExecution(Execution):
             return False  # the timers of the loop wake who waits
         self.clock.sleep(max(left, 0) / 1_000_000)
         if (deadline := self.deadline) is not None and self.clock.now() >= deadline:
-            self.stop(self._expired(deadline))
+            self.stop(Expired(self.lease.fold.input["seconds"]))
         self._wake_due()
         return True
 

@@ -70,7 +70,7 @@ def wait_until(execution: Execution, scope: Scope, key: str, until: int) -> Op[N
     yield from wait(execution, scope, key, until)
 
 
-def timer(execution: Execution, key: str, n: int, name: str, seconds: float | None, at: int | None = None) -> Op[int]:
+def timer(execution: Execution, key: str, n: int, seconds: float | None, at: int | None = None) -> Op[int]:
     """The recorded moment at which a wait is over; recorded now if it just begins."""
     execution.consumed.add(key)
     until = execution.lease.fold.timers.get(key)
@@ -94,7 +94,7 @@ def _sleep(scope: Scope, call: tuple[str, int], seconds: float | None, at: int |
     key, n = call
     if (yield from execution.recall(scope, key, n, "sleep", None)) is not None:
         return
-    until = yield from timer(execution, key, n, "sleep", seconds, at)
+    until = yield from timer(execution, key, n, seconds, at)
     yield from wait_until(execution, scope, key, until)
     yield from execution.in_turn((yield from execution.write([(Kind.DONE, {"key": key})])))
 
@@ -194,7 +194,7 @@ def _receive(
     if found is not None:
         return execution.value(found, key, kind)
     execution.consumed.add(key)
-    until = None if seconds is None else (yield from timer(execution, key, n, "receive", seconds))
+    until = None if seconds is None else (yield from timer(execution, key, n, seconds))
 
     def ready() -> bool:
         return any(message.topic == topic for message in execution.lease.fold.mailbox)
