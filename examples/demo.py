@@ -339,7 +339,7 @@ def audit(screen: Screen, store: str) -> None:
 
 def main() -> int:
     screen, started = Screen(), time.monotonic()
-    screen.title("Holdfast", "An order that survives being killed. Each line with a sign was checked just now.")
+    screen.title("Holdfast", "An order that survives being killed. Each line with a sign was just checked.")
     logging.getLogger("holdfast").addHandler(logging.NullHandler())
     with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as scratch:
         os.environ["SHOP"] = scratch

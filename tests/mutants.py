@@ -1,4 +1,4 @@
-"""Test the tests: break the code as mutants_table.py says, one fault at a time, and see that the named tests go red.
+"""Test the tests: break the code as the tables of mutants say, one fault at a time, and see that the named tests go red.
 
 Each mutant gets its own copy of the tree, in memory where possible, so the work tree is never touched. The selections
 are first run on an unbroken copy: a test that is red anyway proves nothing. Exits 1 if a mutant survived or could not
@@ -20,7 +20,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutants_table import MUTANTS, Mutant
+from mutants_table import MUTANTS as KERNEL
+from mutants_table import Mutant
+from mutants_workflows import MUTANTS as WORKFLOWS
+
+MUTANTS = [*KERNEL, *WORKFLOWS]
 
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ["pyproject.toml", "src", "tests", "README.md", "docs", "examples", "bench"]

@@ -163,8 +163,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "no-heartbeat",
         "src/holdfast/engine/worker.py",
-        "                self.store.beat(self.name, self.lease)\n",
-        "                pass\n",
+        "                self._extend()\n                self.at_beat()\n",
+        "                self.at_beat()\n",
         f'{PROCESSES}/test_zombies.py -k "heartbeat and sqlite"',
     ),
     Mutant(
@@ -277,7 +277,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "short-way-takes-any-arguments",
         "src/holdfast/engine/short.py",
-        "        execution.check_same(key, step.name, found, digest, (trees, named))\n",
+        "        check_same(execution, key, step.name, found, digest, (trees, named))\n",
         "",
         "tests/workflows/test_called_differently.py",
     ),

@@ -186,7 +186,10 @@ def test_a_path_inside_of_a_file(memdir: Path) -> None:
 
 def test_a_missing_run_is_sought_in_a_place(hf: Holdfast) -> None:
     message = refusal(RunNotFound, hf.get, "nope")
-    assert message == f"run 'nope': there is no such run in {hf._store.place}; hf.run('nope') would make it"
+    assert message == (
+        f"run 'nope': there is no such run in {hf._store.place}; hf.start(workflow, ..., id='nope') would make it, or "
+        "hf.run('nope') for a loop of your own"
+    )
 
 
 @pytest.mark.parametrize("tags", [["a"], "a=b", {"a": 1}, {1: "a"}, 7])
@@ -375,7 +378,7 @@ def test_a_question_itself_says_which_one_is_answered(hf: Holdfast) -> None:
     second = run.pause("Second?", output_key="b")
     run.answer("yes", question=second)
     assert run.questions() == (first,)
-    with pytest.raises(holdfast.QuestionClosed, match=re.escape(second.id)):
+    with pytest.raises(holdfast.QuestionClosed, match=re.escape(second.id) + f".*; open is {re.escape(first.id)}$"):
         run.answer("again", question=second)
     run.answer("no", question=first)
     with run.claim():

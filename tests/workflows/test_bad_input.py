@@ -205,6 +205,8 @@ def test_arguments_that_cannot_be_stored_make_no_run(opened: Opener) -> None:
         hf.start(flow, 1, 2)
     with pytest.raises(UsageError, match=r"is not a workflow; declare the function with @holdfast.workflow"):
         hf.start(paid)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"None is not a workflow; .*, and give it here uncalled, then its arguments"):
+        hf.start(None)  # type: ignore[arg-type]
     assert list(hf.runs()) == []
 
 

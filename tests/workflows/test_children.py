@@ -12,9 +12,10 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Status, ask, gather, sleep, step, workflow
-from holdfast.errors import RunCancelled, StoreFull, UsageError
+from holdfast.errors import RunCancelled, StoreFull, StoreUnusable, UsageError
 from holdfast.stores import open_store
-from holdfast.testing.crash import CrashSqliteStore, CrashStore, Fuse
+from holdfast.testing import ManualClock
+from holdfast.testing.crash import Crash, CrashSqliteStore, CrashStore, Fuse
 
 Opener = Callable[..., Holdfast]
 
@@ -282,6 +283,35 @@ def test_parent_and_child_go_on_with_other_holders(
     assert hft.get(inner).resume() is Status.WAITING  # one drives the child alone, and dies
     kill(hft)
     worker = timed()
+    worker.work(until_idle=True)
+    assert worker.get("p").result(timeout=1) == result
+    assert acted == {"yes": 1}
+
+
+@WAITING
+def test_who_takes_over_an_ended_child_tells_its_parent(
+    timed: Opener, die: Callable[[Holdfast], None], clock: ManualClock, wf: Any, inner: str, result: str
+) -> None:
+    """The child's holder dies after it wrote how the child ended, before it left word."""
+    timed().start(wf, "well?", id="p")
+    doomed = timed()
+    child = doomed.get(inner)
+    child.answer("yes")
+    assert child.resume() is Status.WAITING
+    clock.advance(3600)
+    store: Any = doomed._store
+    post = store.post
+
+    def post_or_die(uid: str, item: Any) -> bool:
+        if item.kind == "child":
+            die(doomed)
+        return bool(post(uid, item))
+
+    store.post = post_or_die
+    with pytest.raises((Crash, StoreUnusable)):
+        child.resume()
+    worker = timed()
+    assert [entry.kind for entry in worker.get(inner).history()][-1] == "completed"
     worker.work(until_idle=True)
     assert worker.get("p").result(timeout=1) == result
     assert acted == {"yes": 1}

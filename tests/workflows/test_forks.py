@@ -156,7 +156,7 @@ def test_changed_results_and_answers(hf: Holdfast, wf: Any) -> None:
     run = told(hf, wf)
     acted.clear()
     fork = run.fork(results={"act#1": "ann stays"}, answers={"ask#1": "cy"})
-    assert fork.result() == "ann stays; ends well with cy"
+    assert fork.result(timeout=5) == "ann stays; ends well with cy"
     assert acted == {"cy helps": 1, "ann stays; ends well with cy": 1}
     [unasked] = [run.fork(at=1, answers={"ask#1": "di"})]
     assert unasked.result() == "ann sets out; ends well with di"

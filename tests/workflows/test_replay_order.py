@@ -39,6 +39,7 @@ class World:
 
 
 world = World(0)
+gates: dict[str, asyncio.Event] = {}
 number = itertools.count()
 
 
@@ -231,6 +232,39 @@ def test_branches_that_wait_too(branches: list[Branch], how: str, kills: list[in
 )
 def test_branches_on_a_clock_of_ones_own(branches: list[Branch], how: str, kills: list[int], seed: int) -> None:
     check(new_url(), branches, how, kills, seed, ManualClock(seed=seed))
+
+
+@step
+async def act_last(gate: str) -> str:
+    await gates[gate].wait()
+    return "last"
+
+
+@workflow
+async def the_first_ends_last(gate: str) -> list[str]:
+    seen: list[str] = []
+
+    async def first() -> None:
+        seen.append(await act_last(gate))
+
+    async def second() -> None:
+        seen.append(await act("meanwhile", []))
+        gates[gate].set()
+
+    gates[gate] = asyncio.Event()
+    await asyncio.gather(first(), second())
+    await ask("go on?")
+    return seen
+
+
+def test_a_branch_that_ended_last_ends_last_in_a_replay(store_url: str) -> None:
+    global world
+    world = World(0)
+    with holdfast.open(store_url) as hf:
+        run = hf.start(the_first_ends_last, "gate")
+        run.answer("yes")
+        assert run.result(timeout=20) == ["meanwhile", "last"]
+        assert world.done == {"meanwhile": 1}
 
 
 @pytest.mark.parametrize("seed", range(3))

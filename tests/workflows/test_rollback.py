@@ -197,6 +197,35 @@ def test_branches_are_undone_in_the_reverse_of_what_happened(hf: Holdfast) -> No
     assert [effect.key for effect in report.undone] == done[::-1]
 
 
+@step
+def reserve_last(name: str) -> str:
+    entered.set()
+    assert gate.wait(20)
+    return name.upper()
+
+
+@reserve_last.undo
+def release_last(result: str, name: str) -> None:
+    told.append(f"-{result}")
+
+
+def reserve_meanwhile(name: str) -> str:
+    assert entered.wait(20)
+    found = reserve(name)
+    gate.set()
+    return found
+
+
+@workflow
+def reserves_the_first_last() -> list[str]:
+    return gather(lambda: reserve_last("begun first"), lambda: reserve_meanwhile("meanwhile"))  # type: ignore[no-any-return]
+
+
+def test_what_was_done_last_is_undone_first_whenever_it_was_begun(hf: Holdfast) -> None:
+    hf.start(reserves_the_first_last).rollback(0)
+    assert told == ["+meanwhile", "-BEGUN FIRST", "-MEANWHILE"]
+
+
 # --- by itself
 
 

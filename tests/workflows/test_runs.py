@@ -253,8 +253,14 @@ def test_the_result_of_a_cancelled_a_blocked_and_a_slow_run(hf: Holdfast) -> Non
     with pytest.raises(RunBlocked, match=r"in_doubt#1.*run\.resolve.*run\.unblock\(\)"):
         hf.start(doubts, id="blocked").result()
     slow = hf.start(asks_a_name, "name?", id="slow")
-    with pytest.raises(TimedOut, match=r"run 'slow': it is waiting after 0\.01 s"):
+    with pytest.raises(
+        TimedOut, match=r"run 'slow': it is waiting after 0\.01 s; it waits for an answer, see run\.questions"
+    ):
         slow.result(timeout=0.01)
+    with pytest.raises(
+        TimedOut, match=r"run 'left': it is ready after 0\.01 s; a worker goes on with it, or run\.resume"
+    ):
+        hf.enqueue(asks_a_name, "name?", id="left").result(timeout=0.01)
     assert slow.wait(timeout=0.01) is Status.WAITING
     with pytest.raises(RunNotFound, match="nowhere"):
         hf.get("nowhere")

@@ -404,9 +404,9 @@ def test_a_rollback_gives_back_what_was_received_after_its_point(hf: Holdfast, c
     run.wait(timeout=0.01)
     run.rollback(to=point)
     run.send(3)
-    assert run.result() == [1, 2, 3]
+    assert run.result(timeout=5) == [1, 2, 3]
     run.rollback(to=0)
-    assert run.result() == [1, 2, 3]
+    assert run.result(timeout=5) == [1, 2, 3]
 
 
 @collectors

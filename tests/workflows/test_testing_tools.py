@@ -171,6 +171,17 @@ def test_an_effect_that_may_happen_twice_is_let_be() -> None:
     assert crash_everywhere(repeating, "A", effects=done, may_repeat={"charge"}).ok
 
 
+@holdfast.workflow(name="tools-keyed")
+def keyed(name: str) -> str:
+    return charge.options(key="toolu_01")(name)
+
+
+def test_a_step_that_may_repeat_is_known_by_its_name_also_under_a_key_of_its_caller() -> None:
+    with pytest.raises(AssertionError, match="'charged A' happened twice by step toolu_01"):
+        crash_everywhere(keyed, "A", effects=done, may_repeat={"ship"})
+    assert crash_everywhere(keyed, "A", effects=done, may_repeat={"charge"}).ok
+
+
 @holdfast.workflow(name="tools-careless")
 def careless(name: str) -> str:
     done.append(f"printed {name}")

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -192,9 +192,9 @@ def test_timers_wake_runs_at_their_time_and_those_of_others_do_not_matter(store_
         assert clock.now() - began == pytest.approx(52 * DAY * 1_000_000, abs=2_000_000)
 
 
-def works_until_killed(hf: Holdfast) -> None:
+def works_until_killed(hf: Holdfast, queues: Sequence[str] = ("default",)) -> None:
     with suppress(StoreUnusable):
-        hf.work()
+        hf.work(queues=queues)
 
 
 def test_it_takes_over_from_a_holder_that_died(
@@ -219,6 +219,24 @@ def test_it_works_in_its_queues_only(hf: Holdfast) -> None:
     assert [done(run) for run in (here, there, default)] == [True, False, False]
     hf.work(queues=["b"], until_idle=True)
     assert [done(run) for run in (here, there, default)] == [True, True, False]
+
+
+def test_what_a_dead_holder_left_is_for_workers_of_its_queue_only(
+    opened: Opener, kill: Callable[[Holdfast], None], new_stage: Stage
+) -> None:
+    first, second = opened(), opened()
+    run = first.enqueue(acting, queue="a")
+    dying = threading.Thread(target=works_until_killed, args=(first, ["a"]), daemon=True)
+    dying.start()
+    assert new_stage.entered.acquire(timeout=20)
+    kill(first)
+    new_stage.gate.set()
+    dying.join(20)
+    new_stage.acted.clear()
+    second.work(queues=["b"], until_idle=True)
+    assert new_stage.acted == []
+    second.work(queues=["a"], until_idle=True)
+    assert second.get(run.id).result(timeout=0) == ["first", "second"]
 
 
 # --- what it leaves alone

@@ -250,7 +250,11 @@ class Holdfast(Operable):
         """The run of this id; raises `RunNotFound` if there is none."""
         record = yield Read(lambda: self._store.get(check_id(id)))
         if record is None:
-            raise RunNotFound(id, f"there is no such run in {self._store.place}; hf.run({id!r}) would make it")
+            raise RunNotFound(
+                id,
+                f"there is no such run in {self._store.place}; hf.start(workflow, ..., id={id!r}) would make it, or "
+                f"hf.run({id!r}) for a loop of your own",
+            )
         return self._handle(record)
 
     @Operation

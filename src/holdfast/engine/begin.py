@@ -76,7 +76,8 @@ def _checked(
     hf: Holdfast, workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any], deadline: Any, queue: Any
 ) -> Input:
     if not isinstance(workflow, Workflow):
-        raise UsageError(f"{workflow!r} is not a workflow; declare the function with @holdfast.workflow")
+        how = "" if callable(workflow) else ", and give it here uncalled, then its arguments"
+        raise UsageError(f"{workflow!r} is not a workflow; declare the function with @holdfast.workflow{how}")
     scope = current_scope.get()
     if scope is not None:
         where = f"step {scope.step[0]!r}" if scope.step else "a workflow"

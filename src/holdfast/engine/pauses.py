@@ -78,7 +78,10 @@ def answer(run: Run, value: Any, *, question: str | Question | None = None, by: 
     chosen = [asked for asked in open_questions if question in (None, asked.id)]
     if not chosen:
         which = f"question {question} is not open" if question else "no question is open"
-        raise QuestionClosed(run.id, f"{which}: it was answered already, or never asked")
+        others = ", ".join(asked.id for asked in open_questions)
+        raise QuestionClosed(
+            run.id, f"{which}: it was answered already, or never asked{f'; open is {others}' if others else ''}"
+        )
     if len(chosen) > 1:
         ids = ", ".join(asked.id for asked in chosen)
         raise UsageError(f"run {run.id!r} has several open questions; name one of them with question=: {ids}")

@@ -13,6 +13,7 @@ from holdfast.engine.define import registered
 from holdfast.engine.drive import Listen, Op, Read
 from holdfast.engine.driving import drive_on
 from holdfast.engine.failures import revive
+from holdfast.engine.pauses import questions
 from holdfast.errors import (
     Redacted,
     RunBlocked,
@@ -46,7 +47,8 @@ def resume(run: Run) -> Op[Status]:
 def wait(run: Run, *, timeout: float | None = None) -> Op[Status]:
     """Wait until the run has ended or is blocked; its status. After ``timeout`` seconds, the status it has then.
 
-    A handle that started or resumed the run drives it on, when its time has come or an answer is there.
+    A handle that started or resumed the run drives it on, when its time has come or an answer is there. Any other
+    only waits, until a worker has done so. An open question does not end the waiting.
     """
     check_options(timeout=timeout)
     clock, engine = run._store.clock, run._engine
@@ -103,6 +105,10 @@ def result(run: Run, *, timeout: float | None = None, type: Any = None) -> Op[An
         raise RunBlocked(run.id, f"{record.reason}{remedy}")
     if status not in ENDED:
         why = f"; it {record.reason}" if record.reason else ""
+        if status is Status.READY and not why:
+            why = "; a worker goes on with it, or run.resume()"
+        elif status is Status.WAITING and (yield from questions(run)):
+            why = "; it waits for an answer, see run.questions()"
         raise TimedOut(run.id, f"it is {status} after {timeout:g} s{why}")
     fold = yield Read(lambda: run._refold(record))
     assert fold.ended is not None

@@ -219,6 +219,7 @@ class Trial:
         self.calls: Counter[tuple[str, str, str]] = Counter()  # of steps: run, key and idempotency key
         self.acted: set[tuple[str, str]] = set()
         self.once: set[tuple[str, str]] = set()  # those that are at most once
+        self.names: dict[str, str] = {}  # of steps, by their keys: a key may be the caller's own
         self.again: list[str] = []  # steps that were done and ran again
         self.effects = effects if effects is not None else Effects()
         self._args, self._kwargs = args, kwargs
@@ -380,18 +381,13 @@ class Trial:
         step = next((key for key in by if key), None)
         if times < wanted:
             yield f"{effect} happened {_times(times)}, not {_times(wanted)}"
-        elif times > wanted and (step is None or name_of(step) not in self._may_repeat):
+        elif times > wanted and (step is None or self.names.get(step, step) not in self._may_repeat):
             who = f"by step {step} " if step else ""
             yield (
                 f"{effect} happened {_times(times)} {who}and should happen {_times(wanted)}: the process died between "
                 "the act and the record of it. Give this_step().idempotency_key to the outside, make the step "
                 "at_most_once, or let it be with may_repeat="
             )
-
-
-def name_of(key: str) -> str:
-    """The name of a step in its key."""
-    return key.rpartition("/")[2].partition("#")[0]
 
 
 def _times(n: int) -> str:
@@ -411,6 +407,7 @@ class _Recorder:
         return call()
 
     def step(self, execution: Execution, step: StepFunction[..., Any], key: str) -> AbstractContextManager[object]:
+        self._trial.names[key] = step.name
         if step.at_most_once:
             self._trial.once.add((execution.run.id, key))
         return nullcontext()

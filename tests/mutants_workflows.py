@@ -1,0 +1,484 @@
+"""The mutants of durable functions: replay, effects, waits, branches, children, and workers. See mutants_table.py."""
+
+from mutants_table import FILES, MEMORY, SQLITE, Mutant
+
+ENGINE = "src/holdfast/engine"
+WORKFLOWS = "tests/workflows"
+WORKERS = "tests/processes/test_workers.py"
+
+MUTANTS: list[Mutant] = [
+    # What was done is not done again, and the code must still do what was recorded
+    Mutant(
+        "replay-ignores-what-was-recorded",
+        f"{ENGINE}/execution.py",
+        "found: Step | Failed | None = fold.steps.get(key) or fold.failures.get(key)",
+        "found: Step | Failed | None = None",
+        f'{WORKFLOWS}/test_steps.py -k "replay_runs_nothing"',
+    ),
+    Mutant(
+        "replay-forgets-errors",
+        f"{ENGINE}/execution.py",
+        "found: Step | Failed | None = fold.steps.get(key) or fold.failures.get(key)",
+        "found: Step | Failed | None = fold.steps.get(key)",
+        f'{WORKFLOWS}/test_steps.py -k "error_is_kept"',
+    ),
+    Mutant(
+        "step-takes-any-arguments",
+        f"{ENGINE}/replay.py",
+        "if found.digest != digest and found.digest is not None and digest is not None:",
+        "if False:",
+        f'{WORKFLOWS}/test_called_differently.py -k "other_arguments_than_recorded"',
+    ),
+    Mutant(
+        "uncertain-step-takes-any-arguments",
+        f"{ENGINE}/execution.py",
+        "            check_same(self, key, step.name, recorded, digest, (trees, named))\n",
+        "",
+        f'{WORKFLOWS}/test_called_differently.py -k "died_in_the_act"',
+    ),
+    Mutant(
+        "inserted-step-unseen",
+        f"{ENGINE}/execution.py",
+        "        if self.replays and n is not None:\n",
+        "        if False:\n",
+        f'{WORKFLOWS}/test_versions.py -k "no_longer_fits"',
+    ),
+    Mutant(
+        "left-out-step-unseen",
+        f"{ENGINE}/driving.py",
+        "if (left := leftover(execution)) is not None:",
+        'if (left := "") != "":',
+        f'{WORKFLOWS}/test_versions.py -k "no_longer_fits or left_out"',
+    ),
+    Mutant(
+        "patched-for-old-runs",
+        f"{ENGINE}/calls.py",
+        "execution.patches[name] = False",
+        "execution.patches[name] = True",
+        f'{WORKFLOWS}/test_versions.py -k "keep_the_old_way"',
+    ),
+    Mutant(
+        "patched-for-nobody",
+        f"{ENGINE}/calls.py",
+        "        elif is_replaying(execution):\n",
+        "        elif True:\n",
+        f'{WORKFLOWS}/test_versions.py -k "keep_the_old_way"',
+    ),
+    Mutant(
+        "version-ignored",
+        f"{ENGINE}/define.py",
+        " if known == version]",
+        "]",
+        f'{WORKFLOWS}/test_versions.py -k "keeps_its_version or version_is_missing"',
+    ),
+    Mutant(
+        "replay-in-any-order",
+        f"{ENGINE}/tasks.py",
+        "        if len(self.tasks) > 1:\n            turn: ",
+        "        if False:\n            turn: ",
+        f'{WORKFLOWS}/test_replay_order.py -k "ended_last"',
+    ),
+    # Effects
+    Mutant(
+        "no-intent",
+        f"{ENGINE}/acts.py",
+        (
+            "    if written is None:\n"
+            "        written = yield from _intend(execution, intent)\n"
+            '    return (yield from attempts(execution, scope, {"key": key, "intent": written}, step, args, kwargs))\n'
+        ),
+        "    return (yield from attempts(execution, scope, data, step, args, kwargs))\n",
+        f'{WORKFLOWS}/test_effects.py -k "effects_tell"',
+    ),
+    Mutant(
+        "acts-before-the-intent-lasts",
+        f"{ENGINE}/acts.py",
+        '    return (yield from execution.write([(Kind.INTENDED, intent)], f"arguments of {key}"))\n',
+        (
+            "    yield from ()\n"
+            '    return execution.submit([(Kind.INTENDED, intent)], f"arguments of {key}").write.entries[0].seq\n'
+        ),
+        f'{WORKFLOWS}/test_effects.py -k "asks_a_person_after_a_crash"',
+    ),
+    Mutant(
+        "at-most-once-again-after-a-crash",
+        f"{ENGINE}/acts.py",
+        "    if key in fold.intents:\n        done = ",
+        "    if False:\n        done = ",
+        f'{WORKFLOWS}/test_effects.py -k "asks_a_person_after_a_crash"',
+    ),
+    Mutant(
+        "at-most-once-again-after-an-error",
+        f"{ENGINE}/acts.py",
+        ', "uncertain": True})])',
+        "})])",
+        f'{WORKFLOWS}/test_effects.py -k "raises_is_uncertain"',
+    ),
+    Mutant(
+        "lease-not-confirmed-before-the-act",
+        f"{ENGINE}/acts.py",
+        "        yield Read(lambda: _confirm(execution))\n",
+        "",
+        f'{WORKFLOWS}/test_effects.py -k "lease_is_confirmed"',
+    ),
+    Mutant(
+        "same-idempotency-key-after-a-rollback",
+        f"{ENGINE}/acts.py",
+        'f"{record.uid}/{_era(execution, key)}/{key}"',
+        'f"{record.uid}/{key}"',
+        f'{WORKFLOWS}/test_effects.py -k "rolled_back_has_another"',
+    ),
+    Mutant(
+        "another-idempotency-key-after-a-crash",
+        f"{ENGINE}/acts.py",
+        'intent = {**intent, "era": era}',
+        "pass",
+        f'{WORKFLOWS}/test_effects.py -k "not_rolled_back_keeps_its_key"',
+    ),
+    Mutant(
+        "long-step-not-seen-as-started",
+        f"{ENGINE}/watch.py",
+        "                    if since <= long:\n",
+        "                    if False:\n",
+        f'{WORKFLOWS}/test_effects.py -k "takes_long"',
+    ),
+    Mutant(
+        "transactional-step-in-two-transactions",
+        "src/holdfast/stores/sqlite.py",
+        "            before = self._db.total_changes\n            outcome = self._make(write)\n",
+        (
+            '            self._db.execute("COMMIT")\n'
+            '            self._db.execute("BEGIN IMMEDIATE")\n'
+            "            before = self._db.total_changes\n"
+            "            outcome = self._make(write)\n"
+        ),
+        f'{WORKFLOWS}/test_transactional.py -k "crash_at_any_point"',
+    ),
+    # Attempts
+    Mutant(
+        "attempts-uncounted",
+        f"{ENGINE}/attempts.py",
+        "        attempt = before.count\n",
+        "",
+        f'{WORKFLOWS}/test_retries.py -k "survives_a_crash"',
+    ),
+    Mutant(
+        "timeout-ignored",
+        f"{ENGINE}/attempts.py",
+        "        if step.timeout is not None:\n",
+        "        if False:\n",
+        f'{WORKFLOWS}/test_retries.py -k "after_its_timeout and memory"',
+    ),
+    Mutant(
+        "wrong-use-tried-again",
+        f"{ENGINE}/attempts.py",
+        " and not lasting\n",
+        "\n",
+        f'{WORKFLOWS}/test_bad_input.py -k "not_tried_again"',
+    ),
+    Mutant(
+        "every-error-tried-again",
+        f"{ENGINE}/attempts.py",
+        " and isinstance(error, step.retry.on)",
+        "",
+        f'{WORKFLOWS}/test_retries.py -k "only_what_is_asked_for"',
+    ),
+    Mutant(
+        "errors-made-by-importing",
+        f"{ENGINE}/failures.py",
+        "    found: Any = sys.modules.get(module)\n",
+        (
+            "    with suppress(ImportError, ValueError):\n"
+            "        __import__(module)\n"
+            "    found: Any = sys.modules.get(module)\n"
+        ),
+        "tests/engine/test_failures.py",
+    ),
+    # Taking a function apart
+    Mutant(
+        "acts-while-it-is-taken-apart",
+        f"{ENGINE}/scope.py",
+        "        if self.execution.outcome is not None or self.is_over:\n",
+        "        if self.is_over:\n",
+        f'{WORKFLOWS}/test_async.py -k "no_durable_harm and memory"',
+    ),
+    Mutant(
+        "loser-goes-on",
+        f"{ENGINE}/scope.py",
+        "        if self.execution.outcome is not None or self.is_over:\n",
+        "        if self.execution.outcome is not None:\n",
+        f'{WORKFLOWS}/test_branches.py -k "losing_branch_is_stopped and memory"',
+    ),
+    Mutant(
+        "quiet-too-soon",
+        f"{ENGINE}/quiet.py",
+        "_waits_in_asyncio(task, tasks) else OUTSIDE",
+        "_waits_in_asyncio(task, tasks) else PEERS",
+        f'{WORKFLOWS}/test_async.py -k "busy_outside"',
+    ),
+    Mutant(
+        "never-quiet",
+        f"{ENGINE}/quiet.py",
+        "return PEERS if _is_of_peers(future, tasks)",
+        "return OUTSIDE if _is_of_peers(future, tasks)",
+        f'{WORKFLOWS}/test_async.py -k "waits_gives_up_the_lease and wait"',
+    ),
+    # Races
+    Mutant(
+        "winner-not-journaled",
+        f"{ENGINE}/branches.py",
+        (
+            'lines = _forget(execution, losers, (Kind.DONE, {"key": self.key, "n": self.n, "result": winner}))\n'
+            "        yield from execution.in_turn((yield from execution.write(lines)))\n"
+        ),
+        "_forget(execution, losers, (Kind.DONE, {}))\n        yield from ()\n",
+        f'{WORKFLOWS}/test_branches.py -k "winner_is_the_same"',
+    ),
+    Mutant(
+        "question-of-a-loser-stays-open",
+        f"{ENGINE}/branches.py",
+        "return [(kind, data), *closing]",
+        "return [(kind, data)]",
+        f'{WORKFLOWS}/test_branches.py -k "losers_question or question_of_a_loser"',
+    ),
+    # Waits and messages
+    Mutant(
+        "timer-not-recorded",
+        f"{ENGINE}/waits.py",
+        '        yield from execution.write([(Kind.TIMER, {"key": key, "n": n, "until": until})])\n',
+        "        yield from ()\n",
+        f'{WORKFLOWS}/test_sleep_and_messages.py -k "survives_its_process"',
+    ),
+    Mutant(
+        "message-received-twice",
+        f"{ENGINE}/waits.py",
+        '"message": message.seq, ',
+        "",
+        f'{WORKFLOWS}/test_sleep_and_messages.py -k "in_order_and_by_topic"',
+    ),
+    Mutant(
+        "message-taken-in-twice",
+        f"{ENGINE}/pauses.py",
+        "        items = [item for item in items if item.key not in lease.took]\n",
+        "",
+        f'{WORKFLOWS}/test_sleep_and_messages.py -k "take_each_message_once"',
+    ),
+    Mutant(
+        "message-lost-by-a-rollback",
+        "src/holdfast/journal.py",
+        "        self._reset()\n        for seq, kind, at, data in self.log:\n",
+        (
+            "        taken = self.taken\n"
+            "        self._reset()\n"
+            "        self.taken = taken\n"
+            "        for seq, kind, at, data in self.log:\n"
+        ),
+        f'{WORKFLOWS}/test_sleep_and_messages.py -k "rollback_gives_back"',
+    ),
+    Mutant(
+        "message-sent-again-after-a-crash",
+        f"{ENGINE}/calls.py",
+        'unique = f"{own.record.uid}/{scope.execution.era(own.fold.generation)}/{key}"',
+        "unique = engine.store.clock.random_bytes(12).hex()",
+        f'{WORKFLOWS}/test_sleep_and_messages.py -k "sends_it_once"',
+    ),
+    # Children
+    Mutant(
+        "child-made-before-it-is-journaled",
+        f"{ENGINE}/children.py",
+        '        yield from execution.write([(Kind.CHILD, {**data, "reversible": True})])\n',
+        (
+            "        yield from _drive(execution, workflow, given, id, key, depth)\n"
+            '        yield from execution.write([(Kind.CHILD, {**data, "reversible": True})])\n'
+        ),
+        f'{WORKFLOWS}/test_children.py -k "crash_anywhere and memory"',
+    ),
+    Mutant(
+        "parent-not-told",
+        f"{ENGINE}/endings.py",
+        (
+            '        yield from run._write(lease, [(kind, data)], took=took, what="result")\n'
+            "        yield from children.notify(run, lease)\n"
+        ),
+        '        yield from run._write(lease, [(kind, data)], took=took, what="result")\n',
+        f'{WORKFLOWS}/test_children.py -k "with_other_holders"',
+    ),
+    Mutant(
+        "parent-not-told-after-a-crash",
+        f"{ENGINE}/run.py",
+        "                yield from children.notify(self, lease)\n                raise RunEnded",
+        "                raise RunEnded",
+        f'{WORKFLOWS}/test_children.py -k "takes_over_an_ended_child"',
+    ),
+    Mutant(
+        "cancel-spares-children-that-wait",
+        f"{ENGINE}/wishes.py",
+        "        yield from _cancel_parts(run, lease, wish)\n",
+        "",
+        f'{WORKFLOWS}/test_cancel.py -k "children_that_wait"',
+    ),
+    Mutant(
+        "cancel-spares-children-that-run",
+        f"{ENGINE}/execution.py",
+        "for part in self.engine.watch.parts_of(self):",
+        "for part in []:",
+        f'{WORKFLOWS}/test_cancel.py -k "in_its_parents_place"',
+    ),
+    # Rollback, retry and fork
+    Mutant(
+        "undone-oldest-first",
+        "src/holdfast/journal.py",
+        "key=lambda mark: mark.settled, reverse=True)",
+        "key=lambda mark: mark.settled)",
+        f'{WORKFLOWS}/test_rollback.py -k "preview_tells"',
+    ),
+    Mutant(
+        "undone-by-their-beginning",
+        "src/holdfast/journal.py",
+        "key=lambda mark: mark.settled, reverse=True)",
+        "key=lambda mark: mark.seq, reverse=True)",
+        f'{WORKFLOWS}/test_rollback.py -k "whenever_it_was_begun"',
+    ),
+    Mutant(
+        "undo-tried-once",
+        f"{ENGINE}/rollback.py",
+        'tries = 1 + int(mark.data.get("undo_retries", 0))',
+        "tries = 1",
+        f'{WORKFLOWS}/test_rollback.py -k "undos_are_tried_again"',
+    ),
+    Mutant(
+        "rollback-on-failure-not-resumed",
+        f"{ENGINE}/run.py",
+        "if record.rollback is not None:",
+        "if False:",
+        f'{WORKFLOWS}/test_rollback.py -k "crash_in_its_middle and memory"',
+    ),
+    Mutant(
+        "rollback-on-failure-forgets-the-failure",
+        f"{ENGINE}/rollback.py",
+        "        if rolling.failure is not None:\n",
+        "        if False:\n",
+        f'{WORKFLOWS}/test_rollback.py -k "declared_so"',
+    ),
+    Mutant(
+        "fork-ignores-changed-results",
+        "src/holdfast/journal.py",
+        'for key, result in data.get("results", {}).items():',
+        "for key, result in ():",
+        f'{WORKFLOWS}/test_forks.py -k "changed_results"',
+    ),
+    Mutant(
+        "fork-ignores-changed-input",
+        "src/holdfast/journal.py",
+        '            self.input = {**self.input, **data["input"]}\n',
+        "            pass\n",
+        f'{WORKFLOWS}/test_forks.py -k "changed_input"',
+    ),
+    Mutant(
+        "retry-forgets-what-was-caught",
+        "src/holdfast/journal.py",
+        '        for key in data["keys"]:\n            self._forget(key)\n',
+        "        for key in list(self.failures):\n            self._forget(key)\n",
+        f'{WORKFLOWS}/test_cancel.py -k "was_caught_stays"',
+    ),
+    # The whole run
+    Mutant(
+        "deadline-not-seen-by-calls",
+        f"{ENGINE}/execution.py",
+        "if found is None and deadline is not None and self.clock.now() >= deadline:",
+        "if False:",
+        f'{WORKFLOWS}/test_deadlines.py -k "waits_beyond and short and memory"',
+    ),
+    Mutant(
+        "deadline-wakes-nobody",
+        f"{ENGINE}/execution.py",
+        "(*self.waits.values(), self.deadline)",
+        "(*self.waits.values(),)",
+        f'{WORKFLOWS}/test_deadlines.py -k "waits_beyond and ask and memory"',
+    ),
+    Mutant(
+        "old-chapters-read-again",
+        f"{ENGINE}/journals.py",
+        "            start = self.chapter(record, upto)\n",
+        "            start = 0\n",
+        f'{WORKFLOWS}/test_values.py -k "stays_cheap and memory"',
+    ),
+    Mutant(
+        "secret-stored",
+        "src/holdfast/secret.py",
+        '{"n": secret.name, "t": secret._token}',
+        '{"n": secret.name, "t": secret._token, "v": secret.reveal()}',
+        f'{WORKFLOWS}/test_values.py -k "nowhere_to_be_found"',
+    ),
+    Mutant(
+        "secret-in-an-error",
+        f"{ENGINE}/failures.py",
+        'codec.scrub(f"{type(error).__name__}: {_text_of(error)}")',
+        'f"{type(error).__name__}: {_text_of(error)}"',
+        f'{WORKFLOWS}/test_values.py -k "nowhere_to_be_found"',
+    ),
+    # Workers
+    Mutant(
+        "worker-dies-of-sigterm",
+        f"{ENGINE}/work.py",
+        "                loop.add_signal_handler(number, crew.stop)\n",
+        "",
+        f'{WORKERS} -k "takes_too_long and sqlite and after"',
+    ),
+    Mutant(
+        "stopping-worker-releases-nothing",
+        f"{ENGINE}/work.py",
+        "                if execution is not None:\n                    execution.release()\n",
+        "                pass\n",
+        f'{WORKFLOWS}/test_work.py -k "nothing_new_begins"',
+    ),
+    Mutant(
+        "poison-never-parked",
+        f"{ENGINE}/driving.py",
+        "    if deaths >= MAX_CRASHES:\n",
+        "    if False:\n",
+        f'{WORKERS} -k "keeps_killing and sqlite and plain"',
+    ),
+    Mutant(
+        "deaths-not-counted",
+        "src/holdfast/stores/base.py",
+        "crashes = record.crashes + 1 if record.crashed_at == record.seq else 1",
+        "crashes = 1",
+        f'{WORKERS} -k "keeps_killing and sqlite and plain"',
+    ),
+    Mutant(
+        "intent-counts-as-progress",
+        f"{ENGINE}/driving.py",
+        "        if kind == Kind.INTENDED:\n",
+        "        if False:\n",
+        f'{WORKERS} -k "keeps_killing and sqlite and meant"',
+    ),
+    Mutant(
+        "progress-does-not-count",
+        "src/holdfast/stores/base.py",
+        "crashes = record.crashes + 1 if record.crashed_at == record.seq else 1",
+        "crashes = record.crashes + 1",
+        f'{WORKERS} -k "progress_in_between and sqlite"',
+    ),
+    Mutant(
+        "due-in-any-queue",
+        "src/holdfast/stores/base.py",
+        "        record.queue in queues\n        and record.workflow in workflows\n        and record.worker is None\n",
+        "        record.workflow in workflows\n        and record.worker is None\n",
+        f'{MEMORY} {FILES} -k "given_queues_and_workflows"',
+    ),
+    Mutant(
+        "sqlite-due-in-any-queue",
+        "src/holdfast/stores/sql/sqlite/queries.sql",
+        "WHERE r.queue = ? AND r.status = 'ready'",
+        "WHERE ? IS NOT NULL AND r.status = 'ready'",
+        f'{SQLITE} -k "given_queues_and_workflows"',
+    ),
+    Mutant(
+        "worker-takes-orphans-of-any-queue",
+        f"{ENGINE}/work.py",
+        "return record.queue in self._queues and record.workflow in registered_names()",
+        "return record.workflow in registered_names()",
+        f'{WORKFLOWS}/test_work.py -k "dead_holder_left"',
+    ),
+]
