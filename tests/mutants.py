@@ -1,4 +1,4 @@
-"""Test the tests: break the code as the tables of mutants say, one fault at a time, and see that the named tests go red.
+"""Test the tests: break the code as the tables of mutants say, one fault at a time; the named tests must go red.
 
 Each mutant gets its own copy of the tree, in memory where possible, so the work tree is never touched. The selections
 are first run on an unbroken copy: a test that is red anyway proves nothing. Exits 1 if a mutant survived or could not

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import (
     Holdfast,
     RunBlocked,
@@ -357,3 +358,42 @@ def test_a_run_of_none_of_the_namesakes_says_so(hf: Holdfast) -> None:
     declared_in("asyncio.events", "other")
     with pytest.raises(WorkflowMissing, match=r"declared in asyncio.events, asyncio.queues, and .* name them apart"):
         run.resume()
+
+
+def test_an_undo_that_cannot_take_its_arguments_is_refused_where_it_is_declared() -> None:
+    @step
+    def pay(order: str, cents: int, *, fast: bool = False) -> str:
+        return order
+
+    with pytest.raises(
+        UndoRefused, match=r"as refund\(result, order, cents, \*, fast\); refund\(order: str, cents: int\)"
+    ):
+
+        @pay.undo
+        def refund(order: str, cents: int) -> None: ...
+
+
+def test_a_key_used_twice_with_other_arguments_says_that_it_is_the_key(hf: Holdfast) -> None:
+    @step
+    def tool(n: int) -> int:
+        return n
+
+    @workflow(name="one-key-twice")
+    def twice() -> None:
+        tool.options(key="toolu_1")(1)
+        tool.options(key="toolu_1")(2)
+
+    with pytest.raises(RunBlocked, match="the key 'toolu_1' was used before in this run, with other arguments"):
+        hf.start(twice).result()
+
+
+def test_a_forgotten_await_names_the_step() -> None:
+    @step
+    async def tick() -> None: ...
+
+    @workflow(name="forgets-to-await")
+    async def forgets() -> None:
+        tick()
+
+    with holdfast.open("memory://") as hf, pytest.warns(RuntimeWarning, match="coroutine 'tick' was never awaited"):
+        hf.start(forgets)

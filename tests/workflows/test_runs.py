@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Status, ask, sleep, step, workflow
+from holdfast.engine import results
 from holdfast.errors import (
     DefinitionChanged,
     InvalidId,
@@ -395,3 +396,12 @@ def test_prune_leaves_the_children_of_a_run_that_has_not_ended(hf: Holdfast) -> 
     run.answer(True)
     assert run.result() == 1
     assert set(hf.prune(statuses=["completed"])) == {"whole", "whole/part_of_it#1"}
+
+
+def test_who_waits_for_a_run_that_nobody_drives_is_told(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(results, "WONDER", 0.05)
+    run = hf.enqueue(part_of_it)
+    assert hf.get(run.id).wait(timeout=0.2) is Status.READY
+    assert [record.message for record in caplog.records if "run.resume()" in record.message]

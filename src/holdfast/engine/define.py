@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 from msgspec import Struct
 
 from holdfast.engine.checks import check_options, check_texts
-from holdfast.engine.undo import declared_name, name_of
+from holdfast.engine.undo import check_signature, declared_name, name_of
 from holdfast.errors import UndoRefused, UsageError
 
 if TYPE_CHECKING:
@@ -146,9 +146,15 @@ class StepFunction(Generic[P, R]):
     def undo(self, function: F) -> F:
         """Declare what takes the step back; a rollback calls it with the step's result, then its arguments."""
         _check_own_name(self, function)
+        check_signature(function, self.name, self._given())
         self.undo_name = declared_name(function)
         self.settle_options()
         return function
+
+    def _given(self) -> list[inspect.Parameter]:
+        """The parameters whose arguments are stored: not the object of a method, nor a transaction's connection."""
+        found = list(inspect.signature(self.function).parameters.values())
+        return found[1:] if self.transactional or (found and found[0].name in ("self", "cls")) else found
 
     def check(self, function: F) -> F:
         """Declare how to find out whether an at-most-once step that died in the act was done.
@@ -476,6 +482,8 @@ def step(
         made.at_most_once = at_most_once
         made.checker = check
         made.undo_name = name_of(undo) if undo is not None else None
+        if undo is not None:
+            check_signature(undo, made.name, made._given())
         made.undo_retry = Retry(times=undo_retries, delay=0.1, max_delay=1.0)
         made.target = target
         made.reversible = reversible

@@ -21,6 +21,12 @@ def check_same(
     if found.digest != digest and found.digest is not None and digest is not None:
         begun = execution.lease.fold.ledger.get(execution.lease.fold.intents.get(key, -1))
         recorded = _shown(execution, (begun.data["args"], begun.data["kwargs"])) if begun is not None else ""
+        if key in execution.consumed:  # in this same drive, so the code did not change
+            execution.park(
+                f"the key {key!r} was used before in this run, with other arguments{recorded} than "
+                f"now{_shown(execution, call)}, at {caller()}. Give each call a key of its own; then run.unblock(), or "
+                "fork the run before it"
+            )
         execution.park(
             f"the code no longer does what was recorded: {key!r} was called with other arguments{recorded} at "
             f"entry {found.seq} than now{_shown(execution, call)}, at {caller()}. Put back what it did, or let the "

@@ -12,6 +12,7 @@ from holdfast.engine.checks import check_options
 from holdfast.engine.define import registered
 from holdfast.engine.drive import Listen, Op, Read
 from holdfast.engine.driving import drive_on
+from holdfast.engine.events import WARNING, tell
 from holdfast.engine.failures import revive
 from holdfast.engine.pauses import questions
 from holdfast.errors import (
@@ -25,10 +26,10 @@ from holdfast.errors import (
 from holdfast.model import ENDED, RunRecord, Status
 
 if TYPE_CHECKING:
-    from holdfast.engine import Engine
     from holdfast.engine.run import Run
 
 LOOK_FOR_DEAD = 1.0  # seconds
+WONDER = 5.0  # seconds of waiting, until it is told what for
 
 
 def resume(run: Run) -> Op[Status]:
@@ -54,6 +55,7 @@ def wait(run: Run, *, timeout: float | None = None) -> Op[Status]:
     clock, engine = run._store.clock, run._engine
     until = None if timeout is None else clock.now() + round(timeout * 1_000_000)
     try_at = 0.0  # when to try to claim the run from somebody who drives it, and may have died
+    wonder_at: float | None = time.monotonic() + WONDER
     while True:
         heard = yield Read(engine.bell.heard)
         record = yield Read(run._record)
@@ -74,7 +76,22 @@ def wait(run: Run, *, timeout: float | None = None) -> Op[Status]:
         if left is not None and not isinstance(clock, SystemClock):
             yield Read(partial(clock.sleep, max(left, 0)))
         else:
-            yield Listen(engine.bell, heard, _patience(engine, record, left))
+            yield Listen(engine.bell, heard, _patience(record, left, wonder_at))
+            if wonder_at is not None and time.monotonic() >= wonder_at:
+                wonder_at = None
+                _tell_why(run, record)
+
+
+def _tell_why(run: Run, record: RunRecord) -> None:
+    """Say once what is waited for, if it may be for ever."""
+    if record.status is Status.READY and not run._adopted:
+        told = "run {run}: it could go on, and this handle only waits: have a worker, or call run.resume()"
+        tell(WARNING, "run.unattended", told, run=run.id)
+    elif record.status is Status.WAITING and record.wake_at is None and not isinstance(run._store.clock, SystemClock):
+        told = (
+            "run {run}: it waits for an answer, a message or a child, and not for the clock: give it what it waits for"
+        )
+        tell(WARNING, "run.unattended", told, run=run.id)
 
 
 def _next_move(run: Run, record: RunRecord) -> Op[int | None]:
@@ -85,11 +102,11 @@ def _next_move(run: Run, record: RunRecord) -> Op[int | None]:
     return min((at for at in (part, record.wake_at) if at is not None), default=None)
 
 
-def _patience(engine: Engine, record: RunRecord, left: float | None) -> float | None:
+def _patience(record: RunRecord, left: float | None, wonder_at: float | None) -> float | None:
     """How long to listen. The death of a holder makes no sound."""
-    if record.status is not Status.RUNNING:
-        return left
-    return min(left, LOOK_FOR_DEAD) if left is not None else LOOK_FOR_DEAD
+    limits = [left, LOOK_FOR_DEAD if record.status is Status.RUNNING else None]
+    limits.append(max(wonder_at - time.monotonic(), 0.0) if wonder_at is not None else None)
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def result(run: Run, *, timeout: float | None = None, type: Any = None) -> Op[Any]:

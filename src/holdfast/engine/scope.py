@@ -95,11 +95,16 @@ class Scope:
         key, n = (step.key, None) if step.key is not None else self.allot(step.name)
         execution = self.execution
         if step.is_plain and execution.engine.tracer is None:
-            return (short.call_async if step.is_async else short.call)(self, key, n, step, args, kwargs)
-        operation = execution.step(self, key, n, step, args, kwargs)
-        if step.is_async:
-            return drive_async(operation, execution.committer)
-        return drive(operation, execution.committer)
+            if not step.is_async:
+                return short.call(self, key, n, step, args, kwargs)
+            call: Any = short.call_async(self, key, n, step, args, kwargs)
+        else:
+            operation = execution.step(self, key, n, step, args, kwargs)
+            if not step.is_async:
+                return drive(operation, execution.committer)
+            call = drive_async(operation, execution.committer)
+        call.__qualname__ = step.name  # what Python says was never awaited, if it was not
+        return call
 
     def child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a workflow as a part of the run."""

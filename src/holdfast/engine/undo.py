@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
+from inspect import Parameter, signature
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -36,6 +37,22 @@ def declared_name(function: Callable[..., Any]) -> str:
         raise UndoRefused(f"undo={function!r} is not a Python function; wrap it in a module-level one")
     undo_function(function)
     return f"{function.__module__}:{function.__qualname__}"
+
+
+def check_signature(undo: Callable[..., Any], step: str, parameters: list[Parameter]) -> None:
+    """Raise `UndoRefused` if the undo cannot take what it is called with: the step's result, then its arguments."""
+    by_position = [
+        one for one in parameters if one.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    by_name = [one for one in parameters if one.kind is Parameter.KEYWORD_ONLY]
+    try:
+        signature(undo).bind(None, *by_position, **{one.name: None for one in by_name})
+    except TypeError as error:
+        wanted = ", ".join(["result", *(one.name for one in by_position), *(f"*, {one.name}" for one in by_name)])
+        raise UndoRefused(
+            f"the undo of step {step} is called with the step's result and then its arguments, as "
+            f"{undo.__name__}({wanted}); {undo.__name__}{signature(undo)} does not take that: {error}"
+        ) from None
 
 
 def name_of(function: Callable[..., Any]) -> str:
