@@ -163,6 +163,13 @@ MUTANTS: list[Mutant] = [
         f'{WORKFLOWS}/test_retries.py -k "survives_a_crash"',
     ),
     Mutant(
+        "attempts-uncounted-after-a-crash",
+        f"{ENGINE}/attempts.py",
+        "        attempt = before.count\n",
+        "        attempt = before.count if execution.lease.seq > execution.began_at else 0\n",
+        f'{WORKFLOWS}/test_retries.py -k "survives_a_crash"',
+    ),
+    Mutant(
         "timeout-ignored",
         f"{ENGINE}/attempts.py",
         "        if step.timeout is not None:\n",
