@@ -330,7 +330,7 @@ class Fold:
     @property
     def mailbox(self) -> list[Message]:
         """The messages that nobody took yet, oldest first."""
-        return [self.messages[seq] for seq in sorted(self.messages.keys() - self.taken)]
+        return [self.messages[seq] for seq in sorted(self.messages.copy().keys() - self.taken)]
 
     def is_settled(self, key: str) -> bool:
         """Whether nothing more is to come of a call: it has ended, or nobody waits for it any longer."""

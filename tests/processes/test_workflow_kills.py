@@ -74,7 +74,7 @@ class Trial:
             workflow = self.labour.order_async if n % 2 else self.labour.order
             self.runs.append(self.hf.enqueue(workflow, self.world, n, self.sql, id=f"order {n}"))
             self.open[f"order {n}"] = n
-        for info in self.hf.runs(status=["waiting", "blocked", "completed", "failed", "cancelled"], limit=200):
+        for info in self.hf.runs(status=["waiting", "blocked", "completed", "failed", "cancelled"], limit=100_000):
             if info.status is Status.WAITING and info.id in self.open:
                 self.answer(self.open[info.id])
             elif info.status is Status.BLOCKED:

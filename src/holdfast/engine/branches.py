@@ -292,7 +292,7 @@ def _forget(execution: Execution, losers: list[Scope], ended: tuple[str, Data]) 
         keys.update(lost)
     closing = [
         (str(Kind.CLOSED), {"question": seq})
-        for seq, asked in tuple(execution.lease.fold.questions.items())
+        for seq, asked in execution.lease.fold.questions.copy().items()
         if asked.key in keys
     ]
     return [(kind, data), *closing]

@@ -31,7 +31,7 @@ def suspend(run: Run, execution: Execution) -> Op[Status]:
     waited = set(execution.waits)
     closed = [
         (Kind.CLOSED, {"question": seq})
-        for seq, asked in tuple(lease.fold.questions.items())
+        for seq, asked in lease.fold.questions.copy().items()
         if asked.key is not None and asked.key not in waited
     ]
     status = Status.READY if execution.stirred else Status.WAITING

@@ -119,7 +119,7 @@ class Execution:
 
     def waits_of(self, scope: Scope) -> list[str]:
         """The keys of what a branch waits for."""
-        return [key for key in list(self.waits) if key.startswith(scope.path)]
+        return [key for key in self.waits.copy() if key.startswith(scope.path)]
 
     def borrow(self, scope: Scope, key: str) -> None:
         """A call is about to be carried out, maybe in another branch than the one that made it."""
@@ -131,8 +131,8 @@ class Execution:
     def open_under(self, paths: list[str]) -> list[str]:
         """The keys of children and questions below these paths that have not ended."""
         fold = self.lease.fold
-        asked = [one.key for one in tuple(fold.questions.values()) if one.key is not None]
-        keys = [key for key in tuple(fold.children) if key not in fold.steps and key not in fold.failures]
+        asked = [one.key for one in fold.questions.copy().values() if one.key is not None]
+        keys = [key for key in fold.children.copy() if key not in fold.steps and key not in fold.failures]
         return [key for key in (*keys, *asked) if key.startswith(tuple(paths))]
 
     def suspend(self, scope: Scope, key: str, until: int | None) -> Any:
@@ -147,7 +147,7 @@ class Execution:
 
     def soonest(self) -> int | None:
         """When the first of the waits is over, or the whole run is out of time."""
-        times = [until for until in (*self.waits.values(), self.deadline) if until is not None]
+        times = [until for until in (*self.waits.copy().values(), self.deadline) if until is not None]
         return min(times, default=None)
 
     # --- what the journal has

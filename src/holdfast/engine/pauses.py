@@ -63,7 +63,7 @@ def question(run: str, uid: str, asked: Asked) -> Question:
 def questions(run: Run) -> Op[tuple[Question, ...]]:
     """The questions that wait for an answer, oldest first."""
     fold = yield from run._seen()
-    return tuple(question(run.id, run.uid, asked) for asked in tuple(fold.questions.values()))
+    return tuple(question(run.id, run.uid, asked) for asked in fold.questions.copy().values())
 
 
 def answer(run: Run, value: Any, *, question: str | Question | None = None, by: str | None = None) -> Op[None]:

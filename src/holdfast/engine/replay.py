@@ -84,10 +84,10 @@ def _not_come_to(execution: Execution) -> Iterator[str]:
     fold = execution.lease.fold
     recorded = (fold.steps, fold.failures, fold.timers, fold.intents, fold.attempts, fold.children)
     for known in recorded:
-        for key in tuple(known):  # other branches write at the same time
+        for key in known.copy():  # others write meanwhile, and only a copy is made in one go
             if key not in execution.consumed and key not in fold.lost and not key.startswith("patched:"):
                 yield key
-    for asked in tuple(fold.questions.values()):
+    for asked in fold.questions.copy().values():
         if asked.key is not None and asked.key not in execution.consumed and asked.key not in fold.lost:
             yield asked.key
 

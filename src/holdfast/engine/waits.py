@@ -156,7 +156,7 @@ def _answer_by_default(execution: Execution, asked: Asked, form: Form, default: 
 
 def _open_question(execution: Execution, key: str, n: int, prompt: str, form: Form, seconds: float | None) -> Op[Asked]:
     execution.consumed.add(key)
-    for asked in tuple(execution.lease.fold.questions.values()):  # other branches ask at the same time
+    for asked in execution.lease.fold.questions.copy().values():  # other branches ask at the same time
         if asked.key == key:
             return asked
     data: Data = {"key": key, "n": n, "prompt": prompt, "fields": store_form(form), "output_key": key}
