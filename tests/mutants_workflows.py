@@ -233,7 +233,7 @@ MUTANTS: list[Mutant] = [
     # Races
     Mutant(
         "winner-not-journaled",
-        f"{ENGINE}/branches.py",
+        f"{ENGINE}/races.py",
         (
             'lines = _forget(execution, losers, (Kind.DONE, {"key": self.key, "n": self.n, "result": winner}))\n'
             "        yield from execution.in_turn((yield from execution.write(lines)))\n"
@@ -243,7 +243,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "question-of-a-loser-stays-open",
-        f"{ENGINE}/branches.py",
+        f"{ENGINE}/races.py",
         "return [(kind, data), *closing]",
         "return [(kind, data)]",
         f'{WORKFLOWS}/test_branches.py -k "losers_question or question_of_a_loser"',
@@ -272,7 +272,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "message-lost-by-a-rollback",
-        "src/holdfast/journal.py",
+        "src/holdfast/fold.py",
         "        self._reset()\n        for seq, kind, at, data in self.log:\n",
         (
             "        taken = self.taken\n"
@@ -334,14 +334,14 @@ MUTANTS: list[Mutant] = [
     # Rollback, retry and fork
     Mutant(
         "undone-oldest-first",
-        "src/holdfast/journal.py",
+        "src/holdfast/fold.py",
         "key=lambda mark: mark.settled, reverse=True)",
         "key=lambda mark: mark.settled)",
         f'{WORKFLOWS}/test_rollback.py -k "preview_tells"',
     ),
     Mutant(
         "undone-by-their-beginning",
-        "src/holdfast/journal.py",
+        "src/holdfast/fold.py",
         "key=lambda mark: mark.settled, reverse=True)",
         "key=lambda mark: mark.seq, reverse=True)",
         f'{WORKFLOWS}/test_rollback.py -k "whenever_it_was_begun"',
@@ -369,21 +369,21 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "fork-ignores-changed-results",
-        "src/holdfast/journal.py",
+        "src/holdfast/fold.py",
         'for key, result in data.get("results", {}).items():',
         "for key, result in ():",
         f'{WORKFLOWS}/test_forks.py -k "changed_results"',
     ),
     Mutant(
         "fork-ignores-changed-input",
-        "src/holdfast/journal.py",
+        "src/holdfast/fold.py",
         '            self.input = {**self.input, **data["input"]}\n',
         "            pass\n",
         f'{WORKFLOWS}/test_forks.py -k "changed_input"',
     ),
     Mutant(
         "retry-forgets-what-was-caught",
-        "src/holdfast/journal.py",
+        "src/holdfast/fold.py",
         '        for key in data["keys"]:\n            self._forget(key)\n',
         "        for key in list(self.failures):\n            self._forget(key)\n",
         f'{WORKFLOWS}/test_cancel.py -k "was_caught_stays"',
@@ -399,8 +399,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "deadline-wakes-nobody",
         f"{ENGINE}/execution.py",
-        "(*self.waits.values(), self.deadline)",
-        "(*self.waits.values(),)",
+        "(*self.waits.copy().values(), self.deadline)",
+        "(*self.waits.copy().values(),)",
         f'{WORKFLOWS}/test_deadlines.py -k "waits_beyond and ask and memory"',
     ),
     Mutant(

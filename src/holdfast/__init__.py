@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from holdfast.codec import Keyring
     from holdfast.engine import AsyncHoldfast, Holdfast, open
     from holdfast.engine.acts import Done, this_step
-    from holdfast.engine.branches import first, gather, map, timeout
+    from holdfast.engine.branches import gather, map
     from holdfast.engine.calls import continue_as_new, emit, note, now, patched, random, send, this_run, uuid
     from holdfast.engine.checkpoint import Checkpoint
     from holdfast.engine.define import StepFunction, Workflow, step, workflow
+    from holdfast.engine.races import first, timeout
     from holdfast.engine.run import AsyncRun, Run
     from holdfast.engine.scope import StepNow
     from holdfast.engine.undo import undo_function
@@ -188,12 +189,8 @@ _HOMES = {
         "Done",
         "this_step",
     ),
-    "engine.branches": (
-        "first",
-        "gather",
-        "map",
-        "timeout",
-    ),
+    "engine.branches": ("gather", "map"),
+    "engine.races": ("first", "timeout"),
     "engine.calls": (
         "continue_as_new",
         "emit",

@@ -62,7 +62,7 @@ class Entry:
                 )
             try:
                 parts = step(parts)
-            except Exception as error:
+            except Exception as error:  # the user's own function, which may raise anything
                 raise Refused(f"the upgrade of {self.name} from version {older} failed: {error!r}") from error
         return parts
 

@@ -8,6 +8,7 @@ with ``__post_init__``, which msgspec cannot make without; it is given copies, a
 from __future__ import annotations
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from enum import Enum, Flag
 from functools import cached_property
@@ -54,7 +55,7 @@ def _is_plain(cls: type) -> bool:
     return True
 
 
-class Shape:
+class Shape(ABC):
     """What all kinds have in common: a class and the names of its fields."""
 
     def __init__(self, cls: type, names: Iterable[str]) -> None:
@@ -67,13 +68,13 @@ class Shape:
         """The fields, and whatever else the object carries; refused if a field is not set."""
         return self._fields(value), self._extra(value)
 
+    @abstractmethod
     def make(self, fields: dict[str, Any], rest: dict[str, Any]) -> Any:
         """The object with these parts; refused if they no longer fit the class."""
-        raise NotImplementedError
 
+    @abstractmethod
     def default(self, name: str, fields: dict[str, Any]) -> Any:
         """What a field is that was not stored: its default, or _ABSENT if it has none."""
-        raise NotImplementedError
 
     def may_be_unset(self, name: str) -> bool:
         return False
@@ -185,7 +186,7 @@ class StructShape(Shape):
 
             try:
                 value = self.cls(**deepcopy(fields))
-            except Exception as error:
+            except Exception as error:  # the user's own __post_init__, which may raise anything
                 raise self._misfit(f"no longer takes what was stored ({error!r})") from error
             getattr(value, "__dict__", {}).clear()
             self._restore(value, fields, msgspec.structs.force_setattr)

@@ -303,7 +303,7 @@ class Codec:
             raise self._too_deep()
         try:
             inner = custom.encode(value)
-        except Exception as error:
+        except Exception as error:  # the user's own function, which may raise anything
             raise Refused(f"the encode function of {entry.name} failed: {error!r}") from error
         tag = entry.head("as")
         tag["v"] = self._writers[type(inner)](inner, depth + 1)
@@ -371,7 +371,7 @@ class Codec:
                 return self._readers[name](tag, as_type)
         except (Refused, RecursionError):
             raise
-        except Exception as error:
+        except Exception as error:  # a damaged tag may have any shape, and each reader trips over it in its own way
             raise Damaged(f"the stored {name} is damaged ({error!r})") from error
         raise Refused(f"stored with the tag {name!r}, which this Holdfast does not know; upgrade it")
 
@@ -413,7 +413,7 @@ class Codec:
         inner = entry.upgrade(self._read(tag["v"], as_type), tag.get("n", 1))
         try:
             return entry.shape.decode(inner)
-        except Exception as error:
+        except Exception as error:  # the user's own function, which may raise anything
             raise Refused(f"the decode function of {entry.name} failed: {error!r}") from error
 
 

@@ -17,7 +17,8 @@ from holdfast.errors import (
     HoldfastError,
     UsageError,
 )
-from holdfast.journal import Data, Fold, genesis, next_entry
+from holdfast.fold import Fold
+from holdfast.journal import Data, genesis, next_entry
 from holdfast.model import Create, Kind, RunRecord, Status
 from holdfast.stores.base import check_id
 

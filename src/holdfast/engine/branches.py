@@ -42,21 +42,15 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_threads
 from contextlib import contextmanager
 from contextvars import Context, copy_context
-from datetime import timedelta
 from typing import Any
 
-from holdfast.engine.checks import check_options, seconds_of
+from holdfast.engine.checks import check_options
 from holdfast.engine.define import current_scope
-from holdfast.engine.drive import Op, drive, drive_async
-from holdfast.engine.execution import Execution
-from holdfast.engine.failures import describe
 from holdfast.engine.outcomes import Unwind
 from holdfast.engine.scope import Scope
 from holdfast.engine.tasks import AsyncExecution
-from holdfast.engine.waits import here, timer
-from holdfast.errors import TimedOut, UsageError
-from holdfast.journal import Data
-from holdfast.model import Kind
+from holdfast.engine.waits import here
+from holdfast.errors import UsageError
 
 MAX_THREADS = 32
 
@@ -69,7 +63,7 @@ def gather(*branches: Branch, limit: int | None = None, return_exceptions: bool 
     ``limit`` is how many run at a time. With ``return_exceptions`` an error takes the place of the result.
     """
     check_options(limit=limit)
-    scope = _fan(branches, "gather")
+    scope = fan(branches, "gather")
     return _all(scope, _name(scope, "gather"), list(branches), limit, return_exceptions)
 
 
@@ -81,7 +75,7 @@ def map(
     The function may be a step, or any function that calls steps.
     """
     check_options(limit=limit)
-    scope = _fan((), "map")
+    scope = fan((), "map")
     branches: list[Branch] = [_Later(function, item) for item in items]
     return _all(scope, _name(scope, "map"), branches, limit, return_exceptions)
 
@@ -94,19 +88,19 @@ class _Later:
         return self.function(self.item)
 
 
-def _fan(branches: Sequence[Branch], what: str) -> Scope:
+def fan(branches: Sequence[Branch], what: str) -> Scope:
     try:
         scope = here(f"{what}()")
         execution = scope.execution
         if isinstance(execution, AsyncExecution):
             execution.check_thread(f"{what}()")
     except BaseException:
-        _close(branches)
+        close_unbegun(branches)
         raise
     is_async = execution.workflow.is_async
     for branch in branches:
         if not callable(branch) and not (is_async and hasattr(branch, "__await__")):
-            _close(branches)
+            close_unbegun(branches)
             wanted = "a coroutine, or a function without arguments" if is_async else "a function without arguments"
             raise UsageError(
                 f"{what}(): each branch is {wanted}, not {branch!r}; write {what}(lambda: charge(1), lambda: charge(2))"
@@ -122,7 +116,7 @@ def _name(scope: Scope, what: str) -> str:
 def _all(scope: Scope, name: str, branches: list[Branch], limit: int | None, keep_errors: bool) -> Any:
     if scope.execution.workflow.is_async:
         return _all_async(scope, name, branches, limit, keep_errors)
-    pool = _Threads(scope, name, branches, limit)
+    pool = Threads(scope, name, branches, limit)
     pool.wait()
     return _results(pool.outcomes(), keep_errors)
 
@@ -145,7 +139,7 @@ class _Failed:
 # --- threads
 
 
-class _Threads:
+class Threads:
     """The branches of a sync workflow, each in a thread."""
 
     def __init__(self, scope: Scope, name: str, branches: list[Branch], limit: int | None) -> None:
@@ -230,25 +224,25 @@ async def _all_async(scope: Scope, name: str, branches: list[Branch], limit: int
     scope.execution.borrow(scope, f"{scope.path}{name}")
     slots = asyncio.Semaphore(limit) if limit is not None else None
     tasks = [
-        _start(scope, f"{name}.{n}", _limited(branch, slots) if slots else _awaited(branch))
+        start(scope, f"{name}.{n}", _limited(branch, slots) if slots else awaited(branch))
         for n, branch in enumerate(branches, 1)
     ]
     try:
         if tasks:
             await asyncio.wait(tasks)
     except asyncio.CancelledError:
-        await _cancel(tasks)
+        await cancel_all(tasks)
         raise
     finally:
-        _close(branches)
+        close_unbegun(branches)
     return _results([_outcome(task) for task in tasks], keep_errors)
 
 
-def _start(scope: Scope, name: str, coroutine: Any) -> asyncio.Task[Any]:
-    return _start_in(scope.branch(name), coroutine)
+def start(scope: Scope, name: str, coroutine: Any) -> asyncio.Task[Any]:
+    return start_in(scope.branch(name), coroutine)
 
 
-def _start_in(scope: Scope, coroutine: Any) -> asyncio.Task[Any]:
+def start_in(scope: Scope, coroutine: Any) -> asyncio.Task[Any]:
     execution = scope.execution
     assert isinstance(execution, AsyncExecution)
     context = copy_context()
@@ -258,14 +252,14 @@ def _start_in(scope: Scope, coroutine: Any) -> asyncio.Task[Any]:
     return task
 
 
-async def _awaited(branch: Branch) -> Any:
+async def awaited(branch: Branch) -> Any:
     value = branch() if callable(branch) else branch
     return await value if hasattr(value, "__await__") else value
 
 
 async def _limited(branch: Branch, slots: asyncio.Semaphore) -> Any:
     async with slots:
-        return await _awaited(branch)
+        return await awaited(branch)
 
 
 def _outcome(task: asyncio.Task[Any]) -> Any:
@@ -275,112 +269,15 @@ def _outcome(task: asyncio.Task[Any]) -> Any:
     return _Failed(error) if error is not None else task.result()
 
 
-# --- races
+class Race:
+    """A call that has branches of its own, of which not all come to their end."""
 
-
-def _forget(execution: Execution, losers: list[Scope], ended: tuple[str, Data]) -> list[tuple[str, Data]]:
-    """Stop branches that lost; the entries that say how the race ended, and close their questions."""
-    keys: set[str] = set()
-    for scope in losers:
-        scope.stopped = True
-        for key in execution.waits_of(scope):
-            keys.add(key)
-            execution.waits.pop(key, None)
-    kind, data = ended
-    if lost := execution.lost_with(losers):
-        data = {**data, "lost": lost}
-        keys.update(lost)
-    closing = [
-        (str(Kind.CLOSED), {"question": seq})
-        for seq, asked in execution.lease.fold.questions.copy().items()
-        if asked.key in keys
-    ]
-    return [(kind, data), *closing]
-
-
-def _drop_children(execution: Execution) -> Op[None]:
-    """Cancel the children of branches that lost."""
-    from holdfast.engine.children import drop
-
-    yield from execution.unharmed(drop(execution.run, execution.lease))
-
-
-def first(*branches: Branch) -> Any:
-    """What the branch gives that ends first; the others are stopped. Await it in async workflows.
-
-    Which one won is journaled, so that a replay agrees.
-    """
-    if not branches:
-        raise UsageError("first() needs a branch")
-    scope = _fan(branches, "first")
-    key, n = scope.allot("first")
-    race = _Race(scope, key, n, list(branches))
-    return race.run_async() if scope.execution.workflow.is_async else race.run()
-
-
-class _Race:
     def __init__(self, scope: Scope, key: str, n: int, branches: list[Branch]) -> None:
         self.scope, self.key, self.n, self.branches = scope, key, n, branches
-        self.execution: Execution = scope.execution
-
-    def recall(self) -> Any:
-        return self.execution.recall(self.scope, self.key, self.n, "first", None)
-
-    def write(self, winner: int, scopes: list[Scope]) -> Op[None]:
-        execution = self.execution
-        execution.consumed.add(self.key)
-        losers = [scope for place, scope in enumerate(scopes) if place != winner]
-        lines = _forget(execution, losers, (Kind.DONE, {"key": self.key, "n": self.n, "result": winner}))
-        yield from execution.in_turn((yield from execution.write(lines)))
-
-    def run(self) -> Any:
-        found = drive(self.recall(), self.execution.committer)
-        if found is not None:
-            branch = self.branches[found.result]
-            return _inline(self.scope, f"{self.key}.{found.result + 1}", branch)
-        threads = _Threads(self.scope, self.key, self.branches, None)
-        winner = threads.wait_for_one(None)
-        if winner is None:
-            threads.wait()
-            threads.outcomes()  # which unwinds
-        assert winner is not None
-        _check_ended(threads.futures[winner])
-        drive(self.write(winner, threads.scopes), self.execution.committer)
-        threads.abandon()
-        drive(_drop_children(self.execution), self.execution.committer)
-        return threads.futures[winner].result()
-
-    async def run_async(self) -> Any:
-        try:
-            return await self._race()
-        finally:
-            _close(self.branches)
-
-    async def _race(self) -> Any:
-        found = await drive_async(self.recall(), self.execution.committer)
-        if found is not None:
-            return await _start(self.scope, f"{self.key}.{found.result + 1}", _awaited(self.branches[found.result]))
-        scopes = [self.scope.branch(f"{self.key}.{n}") for n in range(1, len(self.branches) + 1)]
-        tasks = [_start_in(scope, _awaited(branch)) for scope, branch in zip(scopes, self.branches, strict=True)]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            winner = next(place for place, task in enumerate(tasks) if task.done())
-            _check_ended(tasks[winner])
-            await drive_async(self.write(winner, scopes), self.execution.committer)
-        finally:
-            await _cancel([task for task in tasks if not task.done()])
-        await drive_async(_drop_children(self.execution), self.execution.committer)
-        return tasks[winner].result()
+        self.execution = scope.execution
 
 
-def _check_ended(branch: Future[Any] | asyncio.Task[Any]) -> None:
-    """Raise what a branch was interrupted with: that is no way to win."""
-    error = branch.exception()
-    if error is not None and not isinstance(error, Exception):
-        raise error
-
-
-def _close(branches: Iterable[Branch]) -> None:
+def close_unbegun(branches: Iterable[Branch]) -> None:
     """Nobody awaits any longer what was not begun."""
     for branch in branches:
         if isinstance(branch, asyncio.Future):
@@ -389,129 +286,12 @@ def _close(branches: Iterable[Branch]) -> None:
             inner = inspect.getcoroutinelocals(branch)
             branch.close()
             match inner:
-                case {"self": _Race(branches=within)} | {"branches": list(within), "keep_errors": _}:
-                    _close(within)
-                case {"self": _Timed(branch=one)}:
-                    _close([one])
+                case {"self": Race(branches=within)} | {"branches": list(within), "keep_errors": _}:
+                    close_unbegun(within)
 
 
-async def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
+async def cancel_all(tasks: list[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
-
-
-def _inline(scope: Scope, name: str, branch: Branch) -> Any:
-    """Run a branch in this thread."""
-    inner = scope.branch(name)
-    token = current_scope.set(inner)
-    try:
-        assert callable(branch)
-        return branch()
-    finally:
-        current_scope.reset(token)
-        scope.stopped = scope.stopped or inner.stopped
-
-
-def timeout(seconds: float | timedelta, branch: Branch) -> Any:
-    """What the branch gives; `TimedOut` if it takes longer, and it is stopped. Await it in async workflows.
-
-    The moment is journaled, and so is how it ended.
-    """
-    limit = seconds_of("seconds", seconds)
-    scope = _fan((branch,), "timeout")
-    key, n = scope.allot("timeout")
-    race = _Timed(scope, key, n, branch, limit)
-    return race.run_async() if scope.execution.workflow.is_async else race.run()
-
-
-class _Timed:
-    def __init__(self, scope: Scope, key: str, n: int, branch: Branch, seconds: float) -> None:
-        self.scope, self.key, self.n, self.branch, self.seconds = scope, key, n, branch, seconds
-        self.execution: Execution = scope.execution
-
-    def recall(self) -> Any:
-        return self.execution.recall(self.scope, self.key, self.n, "timeout", None)
-
-    def timer(self) -> Any:
-        return timer(self.execution, self.key, self.n, self.seconds)
-
-    def in_time(self) -> Op[None]:
-        execution = self.execution
-        yield from execution.in_turn((yield from execution.write([(Kind.DONE, {"key": self.key, "n": self.n})])))
-
-    def expired(self) -> TimedOut:
-        return TimedOut(self.execution.run.id, f"{self.key} took longer than {self.seconds:g} s")
-
-    def fail(self, error: TimedOut, loser: Scope) -> Op[None]:
-        execution = self.execution
-        data: Data = {"key": self.key, "n": self.n, "final": True, "error": str(error)}
-        data["failure"] = describe(error, execution.codec)
-        execution.failed.append((error, self.key))
-        lines = _forget(execution, [loser], (Kind.RAISED, data))
-        yield from execution.in_turn((yield from execution.write(lines)))
-
-    def left(self, until: int) -> float:
-        return max(until - self.execution.clock.now(), 0) / 1_000_000
-
-    def run(self) -> Any:
-        committer = self.execution.committer
-        if drive(self.recall(), committer) is not None:
-            return _inline(self.scope, f"{self.key}.1", self.branch)
-        until = drive(self.timer(), committer)
-        threads = _Threads(self.scope, self.key, [self.branch], None)
-        if threads.wait_for_one(self.left(until)) is None:
-            waiting = threads.futures[0].done()
-            if waiting and self.left(until) > 0:  # for something durable, and so does this
-                self.execution.waits[self.key] = until
-                threads.outcomes()
-            threads.abandon()
-            error = self.expired()
-            drive(self.fail(error, threads.scopes[0]), committer)
-            drive(_drop_children(self.execution), committer)
-            raise error
-        _check_ended(threads.futures[0])
-        drive(self.in_time(), committer)
-        return threads.outcomes()[0] if (failed := threads.futures[0].exception()) is None else _throw(failed)
-
-    async def run_async(self) -> Any:
-        try:
-            return await self._race()
-        finally:
-            _close([self.branch])
-
-    async def _race(self) -> Any:
-        execution = self.execution
-        assert isinstance(execution, AsyncExecution)
-        found = await drive_async(self.recall(), execution.committer)
-        if found is not None:
-            return await _start(self.scope, f"{self.key}.1", _awaited(self.branch))
-        until = await drive_async(self.timer(), execution.committer)
-        scope = self.scope.branch(f"{self.key}.1")
-        task = _start_in(scope, _awaited(self.branch))
-        clock = _start(self.scope, f"{self.key}.0", self._clock(until))
-        error: TimedOut | None = None
-        try:
-            await asyncio.wait([task, clock], return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                _check_ended(task)
-                await drive_async(self.in_time(), execution.committer)
-            else:
-                error = self.expired()
-                await drive_async(self.fail(error, scope), execution.committer)
-        finally:
-            await _cancel([one for one in (task, clock) if not one.done()])
-        if error is not None:
-            await drive_async(_drop_children(execution), execution.committer)
-            raise error
-        return task.result()
-
-    async def _clock(self, until: int) -> None:
-        execution = self.execution
-        while self.left(until) > 0:
-            await execution.suspend(self.scope, self.key, until)
-
-
-def _throw(error: BaseException) -> Any:
-    raise error

@@ -12,7 +12,7 @@ from holdfast.engine.journals import Journals, Saved
 from holdfast.engine.pauses import question
 from holdfast.engine.steps import effect
 from holdfast.errors import Redacted
-from holdfast.journal import Fold
+from holdfast.fold import Fold
 from holdfast.model import RunRecord
 from holdfast.views import Effect, Question, moment
 

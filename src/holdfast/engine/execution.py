@@ -26,7 +26,8 @@ from holdfast.engine.outcomes import Aborted, Cancelled, Expired, Outcome, Parke
 from holdfast.engine.replay import Arguments, caller, check_place, check_same
 from holdfast.engine.scope import Scope
 from holdfast.errors import HoldfastError, UsageError, ValueRefused
-from holdfast.journal import Data, Failed, Step
+from holdfast.fold import Failed, Step
+from holdfast.journal import Data
 from holdfast.model import Append, Kind
 
 if TYPE_CHECKING:

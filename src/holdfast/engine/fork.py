@@ -15,8 +15,9 @@ from holdfast.engine.checks import check_seq
 from holdfast.engine.define import registered
 from holdfast.engine.drive import Op, Read, Settle
 from holdfast.errors import NoCheckpoint, Redacted, RunExists, UsageError
+from holdfast.fold import Fold
 from holdfast.forms import check_answer, load_form
-from holdfast.journal import Data, Fold, fork_lineage, fork_rewinds, next_entry
+from holdfast.journal import Data, fork_lineage, fork_rewinds, next_entry
 from holdfast.model import Create, Kind, RunRecord, Status
 from holdfast.stores.base import check_id
 

@@ -28,7 +28,8 @@ from holdfast.codec import (
     to_text,
 )
 from holdfast.errors import KeyMissing, NoCheckpoint, Redacted, RunDamaged
-from holdfast.journal import Data, Fold, is_live, live_ranges, segments, verify
+from holdfast.fold import Fold
+from holdfast.journal import Data, is_live, live_ranges, segments, verify
 from holdfast.model import Entry, Item, Kind, RunRecord
 from holdfast.stores.base import Store
 

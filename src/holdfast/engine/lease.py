@@ -17,7 +17,8 @@ from holdfast.codec import Tree, diff, to_text
 from holdfast.commit import Committer, Ticket
 from holdfast.engine.journals import Journals, Saved
 from holdfast.errors import HoldfastError, LeaseLost, Redacted, RunDamaged
-from holdfast.journal import Data, Fold, next_entry, wants_snapshot
+from holdfast.fold import Fold
+from holdfast.journal import Data, next_entry, wants_snapshot
 from holdfast.model import Append, Change, Entry, Kind, RunRecord
 from holdfast.stores.base import appended
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.checks import check_history_page, check_seq, check_texts
 from holdfast.engine.drive import Async, Listen, Op, Read, drive, drive_async
-from holdfast.journal import is_live, live_ranges, name_in
+from holdfast.fold import name_in
+from holdfast.journal import is_live, live_ranges
 from holdfast.model import ENDED, Kind, RunRecord, Status
 from holdfast.views import Output, Page, StepInfo, moment
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.drive import Op, Read
 from holdfast.errors import QuestionClosed, UsageError
+from holdfast.fold import Asked, Fold, question_id
 from holdfast.forms import Form, check_answer, form, load_form, store_form
-from holdfast.journal import Asked, Data, Fold, question_id
+from holdfast.journal import Data
 from holdfast.model import Change, Item, Kind, Status
 from holdfast.views import Field, Question, moment
 

@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from holdfast.journal import Failed, Step
+from holdfast.fold import Failed, Step
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution

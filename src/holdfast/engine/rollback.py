@@ -19,7 +19,8 @@ from holdfast.engine.pauses import drain
 from holdfast.engine.steps import effect
 from holdfast.engine.undo import find
 from holdfast.errors import UsageError
-from holdfast.journal import Data, Fold, Mark, rollback_plan
+from holdfast.fold import Fold, Mark, rollback_plan
+from holdfast.journal import Data
 from holdfast.model import ENDED, Change, Kind, Rewind, Status
 from holdfast.stores.base import LIVE
 from holdfast.views import PlannedUndo, RollbackPlan, RollbackReport

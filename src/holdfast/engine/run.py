@@ -36,12 +36,8 @@ from holdfast.errors import (
     StoreUnusable,
     UsageError,
 )
-from holdfast.journal import (
-    Data,
-    Fold,
-    is_live,
-    live_ranges,
-)
+from holdfast.fold import Fold
+from holdfast.journal import Data, is_live, live_ranges
 from holdfast.model import Append, Change, Kind, RunRecord, Status
 from holdfast.stores.base import ANY, LIVE
 from holdfast.views import EntryContents, EntryInfo, Page, RunInfo, moment

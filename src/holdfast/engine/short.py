@@ -16,7 +16,8 @@ from holdfast.engine.drive import Op, drive, drive_async, refuse_awaitable
 from holdfast.engine.events import DEBUG, is_told
 from holdfast.engine.replay import check_same
 from holdfast.errors import HoldfastError
-from holdfast.journal import Data, Step
+from holdfast.fold import Step
+from holdfast.journal import Data
 from holdfast.model import Kind
 
 if TYPE_CHECKING:

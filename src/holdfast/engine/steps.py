@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine.drive import Call, Op, Read
 from holdfast.engine.undo import name_of
 from holdfast.errors import NonDeterminism, NotDone, Redacted, Uncertain, UsageError
-from holdfast.journal import Data, Fold, Mark, Step
+from holdfast.fold import Fold, Mark, Step
+from holdfast.journal import Data
 from holdfast.model import Kind, Status
 from holdfast.stores.base import LIVE
 from holdfast.views import Effect, moment

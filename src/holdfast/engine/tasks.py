@@ -37,7 +37,7 @@ from holdfast.engine.quiet import OUTSIDE, RUNS, is_busy, shielded, waits_for
 from holdfast.engine.scope import Scope
 from holdfast.engine.waits import IN_PLACE
 from holdfast.errors import UsageError
-from holdfast.journal import Failed, Step
+from holdfast.fold import Failed, Step
 from holdfast.model import Append
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from holdfast.engine.failures import describe
 from holdfast.engine.pauses import post_answer
 from holdfast.engine.scope import Scope
 from holdfast.errors import TimedOut, UsageError
+from holdfast.fold import Asked, question_id
 from holdfast.forms import Form, check_answer, form_of, store_form, typed
-from holdfast.journal import Asked, Data, question_id
+from holdfast.journal import Data
 from holdfast.model import Kind
 
 IN_PLACE = 1_000_000  # microseconds; shorter waits do not give the run up

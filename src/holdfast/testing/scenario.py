@@ -13,6 +13,7 @@ import copy
 import itertools
 import os
 import shutil
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -106,7 +107,7 @@ class Seen:
         self.backup: bytes | None = None
 
 
-class Site:
+class Site(ABC):
     """The places of the stores, the world, and what was acknowledged: all that the next process finds."""
 
     kind = ""
@@ -117,8 +118,9 @@ class Site:
         self.world = World(Fuse())
         self.seen = Seen()
 
+    @abstractmethod
     def open(self, name: str, fuse: Fuse) -> Store:
-        raise NotImplementedError
+        """The store of that name, which dies when the fuse blows."""
 
     def wipe(self) -> None:
         """Start afresh."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.engine.run import Run
 from holdfast.errors import Claimed, HoldfastError, Redacted, RunNotFound
-from holdfast.journal import name_in
+from holdfast.fold import name_in
 from holdfast.model import Filter, Kind, Status
 from holdfast.stores.base import Store
 from holdfast.stores.files import FilesStore
