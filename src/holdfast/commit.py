@@ -170,7 +170,7 @@ class Committer:
             self._queue.popleft()
             [ticket.outcome] = self.store.apply((ticket.write,))
             self.commits += 1
-        except Exception as error:
+        except Exception as error:  # told to whoever waits for the write
             ticket.outcome = error
         except BaseException:
             ticket.outcome = StoreError(self.store.place, "the commit was interrupted; it may have been made")

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import holdfast
-from holdfast import ask, step, workflow
+from holdfast import Secret, ask, step, workflow
 from holdfast.integrations.otel import instrument
 
 tries: list[int] = []
@@ -134,3 +134,22 @@ def test_what_fails_is_marked(spans: InMemorySpanExporter) -> None:
     for name in ("run traced_failure", "step broken", "attempt 1"):
         [span] = named(spans, name)
         assert span.status.description == "ValueError: no such thing"
+
+
+@step
+def leaks(token: Secret) -> None:
+    raise PermissionError(f"{token.reveal()} was refused")
+
+
+@workflow
+def traced_secret(token: Secret) -> None:
+    leaks(token)
+
+
+def test_no_span_tells_a_secret(spans: InMemorySpanExporter) -> None:
+    with holdfast.open("memory://") as hf:
+        instrument(hf, provider(spans))
+        hf.start(traced_secret, Secret("hunter2-hunter2"))
+    told = "".join(span.to_json() for span in spans.get_finished_spans())
+    assert "was refused" in told
+    assert "hunter2" not in told

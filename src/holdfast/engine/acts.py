@@ -121,7 +121,7 @@ def _at_most_once(
             text = one_line(error, execution.codec)
             not_done = (Kind.RAISED, {**settled, "error": text})
             yield from retry_later(execution, scope, {"key": key}, step, attempt, error, first=[not_done])
-        except Exception as error:
+        except Exception as error:  # of the user's function, which may raise anything
             text = one_line(error, execution.codec)
             yield from execution.write([(Kind.RAISED, {**settled, "error": text, "uncertain": True})])
             execution.park(_doubt(execution, key, step, f"raised {text}"))
@@ -154,7 +154,7 @@ def _find_out(
         stored = execution.codec.encode(found.result, f"result of {key}") if done else None
     except NotDone as error:
         found, done = error, False
-    except Exception as error:
+    except Exception as error:  # of the user's function, which may raise anything
         raised = one_line(error, execution.codec)
         execution.park(_doubt(execution, key, step, f"{how}, its check raised {raised}"))
     finally:

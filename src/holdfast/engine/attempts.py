@@ -39,7 +39,7 @@ def attempts(
         attempt += 1
         try:
             return (yield from once(execution, step, key, attempt, args, kwargs, data))
-        except Exception as error:
+        except Exception as error:  # of the user's function, which may raise anything
             yield from failed_attempt(execution, scope, data, step, attempt, error)
 
 
@@ -108,7 +108,7 @@ def _transact(
     def act(connection: Any) -> Data:
         try:
             result[:] = [step.function(connection, *args, **kwargs)]
-        except Exception as error:
+        except Exception as error:  # noted: it is told from what the store raises
             raised.append(error)
             raise
         return {**data, "result": execution.codec.encode(result[0], f"result of {key}")}

@@ -207,7 +207,7 @@ def _here(
             outcome = Returned(_traced(execution, args, kwargs))
     except Unwind:
         outcome = Suspended()
-    except Exception as error:
+    except Exception as error:  # of the user's function, which may raise anything
         outcome = Raised(error)
     except GeneratorExit:  # which would end the operation that drives this, and not the workflow
         outcome = Raised(RuntimeError("the workflow raised GeneratorExit"))

@@ -195,7 +195,7 @@ class _Describing:
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception as problem:
+    except Exception as problem:  # the error's own __str__, which may raise anything
         return f"<its text cannot be made: {type(problem).__name__}>"
 
 

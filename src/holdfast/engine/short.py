@@ -50,7 +50,7 @@ def call(
         what = f"result of {key}"
         data["result"] = None if result is None else execution.codec.encode(result, what)
         ticket = execution.submit_one(DONE, data, what)
-    except Exception as error:
+    except Exception as error:  # of the user's function, which may raise anything
         return drive(_again(execution, scope, data, step, args, kwargs, error), committer)
     else:
         try:
@@ -84,7 +84,7 @@ async def call_async(
         what = f"result of {key}"
         data["result"] = None if result is None else execution.codec.encode(result, what)
         ticket = execution.submit_one(DONE, data, what)
-    except Exception as error:
+    except Exception as error:  # of the user's function, which may raise anything
         return await drive_async(_again(execution, scope, data, step, args, kwargs, error), committer)
     else:
         try:

@@ -107,7 +107,7 @@ def _act(
     written = yield from run._write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")
     try:
         result = yield Call(function, args, kwargs)
-    except Exception as error:
+    except Exception as error:  # of the user's function, which may raise anything
         failure = {"key": key, "intent": written, "error": run._codec.scrub(_describe_error(error))}
         if at_most_once and not isinstance(error, NotDone):
             failure["uncertain"] = True

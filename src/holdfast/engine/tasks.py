@@ -111,7 +111,7 @@ class AsyncExecution(Execution):
         if self.outcome is None and root.done():
             try:
                 self.outcome = Returned(root.result())
-            except Exception as error:
+            except Exception as error:  # of the user's function, which may raise anything
                 self.outcome = Raised(error)
             except GeneratorExit:  # which would end the operation that drives this, and not the workflow
                 self.outcome = Raised(RuntimeError("the workflow raised GeneratorExit"))

@@ -75,7 +75,7 @@ def typed(kind: Any, value: Any) -> Any:
         raise Misfit(told(fit.problems))
     try:
         return build(filled) if build else filled
-    except Exception as error:
+    except Exception as error:  # the class's own validators, which may raise anything
         raise Misfit(told(problems_of(error))) from error
 
 
@@ -96,7 +96,7 @@ def _validators(find: Callable[[str], Reading | None]) -> OwnCheck:
         if not fit.problems:
             try:
                 reading.build(filled)
-            except Exception as error:
+            except Exception as error:  # the class's own validators, which may raise anything
                 return problems_of(error)
         return fit.problems
 

@@ -90,7 +90,7 @@ def parts_of(cls: type, where: str) -> Iterator[Part]:
 def _hints(cls: type, where: str) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls, include_extras=True)
-    except Exception as error:
+    except Exception as error:  # to resolve annotations is to evaluate them
         raise UsageError(
             f"{where}: the annotations of {name_of(cls)} cannot be resolved here ({error}); "
             f"define it, and what it names, at the top of a module"

@@ -8,11 +8,13 @@ however much later, goes on in the same trace. Spans of your own inside of steps
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import Holdfast
+from holdfast.engine.failures import one_line
 from holdfast.engine.outcomes import Parked, Unwind
 from holdfast.errors import UsageError
 
@@ -62,7 +64,7 @@ class Spans:
         record = execution.lease.record
         parts = {"holdfast.run": record.id, "holdfast.workflow": execution.workflow.name}
         parts |= {"holdfast.seq": str(record.seq), "holdfast.epoch": str(record.epoch)}
-        with self._span(f"run {execution.workflow.name}", parts, parent) as span:
+        with self._span(execution, f"run {execution.workflow.name}", parts, parent) as span:
             how = "returned"
             try:
                 yield
@@ -81,15 +83,15 @@ class Spans:
     def step(self, execution: Execution, step: StepFunction[..., Any], key: str) -> AbstractContextManager[object]:
         """A span for a step, with all its attempts."""
         parts = {"holdfast.run": execution.run.id, "holdfast.key": key, "holdfast.step": step.name}
-        return self._span(f"step {step.name}", parts)
+        return self._span(execution, f"step {step.name}", parts)
 
     def attempt(self, execution: Execution, key: str, attempt: int) -> AbstractContextManager[object]:
         """A span for one call of a step's function."""
-        return self._span(f"attempt {attempt}", {"holdfast.key": key, "holdfast.attempt": str(attempt)})
+        return self._span(execution, f"attempt {attempt}", {"holdfast.key": key, "holdfast.attempt": str(attempt)})
 
     @contextmanager
-    def _span(self, name: str, parts: dict[str, str], parent: Any = None) -> Iterator[Span]:
-        """A span that an error marks as such. Being taken apart, to wait or to stop, is none."""
+    def _span(self, execution: Execution, name: str, parts: dict[str, str], parent: Any = None) -> Iterator[Span]:
+        """A span that an error marks as such, without the secrets in it. To be taken apart, so as to wait, is none."""
         with self._tracer.start_as_current_span(
             name, parent, attributes=parts, record_exception=False, set_status_on_exception=False
         ) as span:
@@ -98,6 +100,9 @@ class Spans:
             except Unwind:
                 raise
             except Exception as error:
-                span.record_exception(error)
-                span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+                scrub = execution.codec.scrub
+                trace_text = scrub("".join(traceback.format_exception(error)))
+                told = {"exception.message": scrub(str(error)), "exception.stacktrace": trace_text}
+                span.record_exception(error, attributes=told)
+                span.set_status(Status(StatusCode.ERROR, one_line(error, execution.codec)))
                 raise

@@ -1842,7 +1842,7 @@ class StoreContract:
                     put(handle, append)
                     held = after(held, append)
                     handle.post(held.uid, item(f"k{held.seq}"))
-            except BaseException as error:
+            except BaseException as error:  # it is raised by whoever joins the threads
                 failed.append(error)
 
         handles = {"east": store, "west": store, "north": other}

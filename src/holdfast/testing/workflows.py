@@ -344,7 +344,7 @@ class Trial:
                 result = compare(run.result())
             except HoldfastError as error:
                 result = (type(error), str(error))
-            except Exception as error:
+            except Exception as error:  # how the workflow ends is compared, whatever that is
                 result = (type(error), error.args)
             now = run.checkpoint()
             self._results = {**self._results, **now.results}
