@@ -282,3 +282,12 @@ with holdfast.open({url!r}) as hf:
     env = {"PYTHONPATH": ":".join(sys.path), "HF_TEST_KEY": "from env"}
     done = subprocess.run([sys.executable, "-c", code], check=True, env=env, capture_output=True, text=True)
     assert done.stdout.split("\n") == ["from env", "API_KEY", ""]
+
+
+def test_a_run_that_is_failed_by_hand_keeps_no_secret() -> None:
+    with holdfast.open("memory://") as hf:
+        token = Secret("hunter2-hunter2")
+        run = hf.run("a")
+        run.save({"token": token})
+        run.fail(PermissionError(f"{token.reveal()} was refused"))
+        assert run.checkpoint().error == "PermissionError: *** was refused"

@@ -22,6 +22,7 @@ from holdfast.engine.checkpoint import Checkpoint, StepsAt
 from holdfast.engine.checks import check_history_page, check_seq, check_texts
 from holdfast.engine.define import registered_names
 from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, drive
+from holdfast.engine.failures import one_line
 from holdfast.engine.fork import Point, fork, fork_each
 from holdfast.engine.holding import AsyncHolding, Holding
 from holdfast.engine.lease import Lease
@@ -382,7 +383,7 @@ class Run(Operable):
     @Operation
     def fail(self, error: str | BaseException) -> Op[None]:
         """The run has failed; its lease is given up. It can still be forked, or rolled back and go on."""
-        told = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        told = self._codec.scrub(error) if isinstance(error, str) else one_line(error, self._codec)
         yield from self._end(Status.FAILED, {"error": told})
 
     def _end(self, status: Status, data: Data) -> Op[None]:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.drive import Call, Op, Read
+from holdfast.engine.failures import one_line
 from holdfast.engine.undo import name_of
 from holdfast.errors import NonDeterminism, NotDone, Redacted, Uncertain, UsageError
 from holdfast.fold import Fold, Mark, Step
@@ -108,7 +109,7 @@ def _act(
     try:
         result = yield Call(function, args, kwargs)
     except Exception as error:  # of the user's function, which may raise anything
-        failure = {"key": key, "intent": written, "error": run._codec.scrub(_describe_error(error))}
+        failure = {"key": key, "intent": written, "error": one_line(error, run._codec)}
         if at_most_once and not isinstance(error, NotDone):
             failure["uncertain"] = True
         yield from run._write(lease, [(Kind.RAISED, failure)])
@@ -144,10 +145,6 @@ def _stored(run: Run, key: str, done: Step, call: Data, check_args: bool, result
     if done.erased:
         raise Redacted(run.id, f"the result of step {key!r} was erased on request")
     return run._journals.value(run.id, done.result, f"result of {key}", result_type)
-
-
-def _describe_error(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:2000]
 
 
 def mark(

@@ -26,6 +26,7 @@ from holdfast.engine.define import registered_names
 from holdfast.engine.drive import drive_async
 from holdfast.engine.driving import drive_on
 from holdfast.engine.events import INFO, WARNING, tell
+from holdfast.engine.failures import one_line
 from holdfast.engine.inputs import QUEUE
 from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreError, StoreUnusable, UsageError
 from holdfast.model import RunRecord
@@ -186,7 +187,7 @@ class Crew:
         except Exception as error:  # whatever it is, it is of this run alone
             if not isinstance(error, RunDamaged) or error.run != record.id:  # which is parked, until a person acts
                 self._strange.add(uid)
-            told = str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"
+            told = str(error) if isinstance(error, HoldfastError) else one_line(error, self._engine.codec)
             tell(WARNING, "run.left", "run {run}: cannot go on here: {error}", run=record.id, error=told)
         finally:
             del self._tasks[uid]
