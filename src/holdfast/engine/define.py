@@ -182,6 +182,17 @@ class StepFunction(Generic[P, R]):
                 self._signature = self._signature.replace(parameters=[*self._signature.parameters.values()][1:])
         return self._signature
 
+    def entry(self, key: str, n: int | None, digest: str | None) -> dict[str, Any]:
+        """What the entry of a call says beside its result: its key, its place, and a digest of its arguments."""
+        data: dict[str, Any] = {"key": key}
+        if n is not None:
+            data["n"] = n
+        else:  # a key of the user's own does not tell the name
+            data["tool"] = self.name
+        if digest is not None:
+            data["digest"] = digest
+        return data
+
     def target_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
         """What a call touches: the declared text with its arguments filled in, or what the declared function says."""
         if self.target is None or callable(self.target):

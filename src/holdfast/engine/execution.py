@@ -243,13 +243,7 @@ class Execution:
         self.consumed.add(key)
         if key in self.called:
             raise UsageError(f"step {key!r} of run {self.run.id!r} is running already; give each call its own key")
-        data: Data = {"key": key}
-        if n is not None:
-            data["n"] = n
-        else:
-            data["tool"] = step.name
-        if digest is not None:
-            data["digest"] = digest
+        data = step.entry(key, n, digest)
         self.called.add(key)
         self.active[key] = time.monotonic()
         try:

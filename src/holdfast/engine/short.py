@@ -124,17 +124,10 @@ def _begin(
         execution.consumed.add(key)
         execution.given(found.seq)
         return found
-    data: Data = {"key": key}
-    if n is not None:
-        data["n"] = n
-    else:
-        data["tool"] = step.name
-    if digest is not None:
-        data["digest"] = digest
     execution.consumed.add(key)
     execution.called.add(key)
     execution.active[key] = monotonic()
-    return data
+    return step.entry(key, n, digest)
 
 
 def _again(
