@@ -53,7 +53,8 @@ class Worker:
     def _beat(self) -> None:
         while not self._stop.wait(self.lease / 3):
             try:
-                self._extend()
+                with self._lock:
+                    self._extend()
                 self.at_beat()
             except StoreUnusable:
                 return

@@ -25,6 +25,7 @@ for up to about 10,000 runs: to list or to look for runs, their run.json files a
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -71,6 +72,7 @@ class FilesStore:
         self._folders: dict[str, RunFolder] = {}  # by path
         self._paths: dict[str, str] = {}  # of the journals that were met, by uid: a guess, checked when it is used
         self._locks = WorkerLocks(self._in("workers"))
+        self._beating = threading.Lock()  # one beat at a time: two of one worker would use the same new file
         self._held: tuple[int, float, list[str]] | None = None  # see _held_ones
         self._root.open()
 
@@ -351,7 +353,7 @@ class FilesStore:
         self.beat(worker, lease)
 
     def beat(self, worker: str, lease: float) -> None:
-        with self._root.translated():
+        with self._root.translated(), self._beating:
             # Not synced: no worker lives on after a power failure.
             until = msgspec.json.encode({"until": self.clock.now() + int(lease * 1_000_000)})
             replace_file(self._disk, self._in("workers", worker + ".json"), until, sync=False)

@@ -24,6 +24,7 @@ import os
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -625,6 +626,14 @@ class StoreContract:
     ) -> None:
         clock.advance(LEASE * 2)
         store.beat("east", LEASE)
+        with pytest.raises(Claimed):
+            store.claim(held.uid, "west")
+
+    def test_beats_of_one_worker_may_come_at_once(self, store: Store, clock: ManualClock, held: RunRecord) -> None:
+        with ThreadPoolExecutor(4) as threads:
+            for beat in [threads.submit(store.beat, "east", LEASE * 2) for _ in range(200)]:
+                beat.result()
+        clock.advance(LEASE)
         with pytest.raises(Claimed):
             store.claim(held.uid, "west")
 
