@@ -1,7 +1,8 @@
 """Measure, show it as a table, keep it in bench/results.json, and put it into the documents that quote it.
 
 python -m bench              everything
-python -m bench decisions    only these figures; the others stay as they are (kernel, decisions, workflows, soak)
+python -m bench decisions    only these figures; the others stay as they are (kernel, decisions, workflows, graphs,
+                             langgraph, soak)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 import holdfast
-from bench import decisions, kernel, soak, workflows
+from bench import decisions, graphs, kernel, langgraph, soak, workflows
 
 RESULTS = Path(__file__).with_name("results.json")
 GENERATE = Path(__file__).parents[1] / "docs" / "generate.py"
@@ -28,9 +29,11 @@ MEASURE = {
     "kernel": kernel.measure,
     "decisions": decisions.measure,
     "workflows": workflows.measure,
+    "graphs": graphs.measure,
+    "langgraph": langgraph.measure,
     "soak": soak.measure,
 }
-GOALS = kernel.GOALS | decisions.GOALS | workflows.GOALS | soak.GOALS
+GOALS = kernel.GOALS | decisions.GOALS | workflows.GOALS | graphs.GOALS | langgraph.GOALS | soak.GOALS
 
 
 def main(chosen: list[str]) -> None:

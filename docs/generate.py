@@ -1,4 +1,4 @@
-"""Writes docs/reference/api.md and errors.md from the code, the pictures, and the figures that documents quote.
+"""Writes docs/reference/api.md, errors.md and cli.md from the code, the pictures, and the figures that documents quote.
 
 Run it after a change of a docstring; `python -m bench` runs it by itself. A figure is written as
 `1.05<!-- bench: NAME -->`: the number before the comment is that of bench/results.json, with as many decimals as it has
@@ -32,9 +32,10 @@ MADE_BY = "<!-- Made by docs/generate.py from the code. Change the docstrings th
 # fmt: off
 ORDER = [
     "open", "Holdfast", "workflow", "step", "Run",
+    "Graph", "END", "NodeContext", "append", "add", "merge", "union", "keep_last", "quorum",
     "ask", "sleep", "receive", "send", "gather", "map", "first", "timeout", "now", "random", "uuid", "note", "emit",
     "patched", "continue_as_new", "this_run", "this_step", "StepNow", "Done", "Secret", "StepFunction", "Workflow",
-    "Checkpoint", "Status", "Keyring", "undo_function",
+    "Queue", "QueueInfo", "Schedule", "ScheduleInfo", "Checkpoint", "Status", "Keyring", "undo_function",
 ]
 # fmt: on
 
@@ -45,12 +46,35 @@ FOR_USERS = {
     "Secret": ("__init__", "from_env", "reveal"),
     "StepFunction": ("name", "function", "options", "undo", "check"),
     "Workflow": ("name", "version", "function"),
+    "Graph": (
+        "__init__",
+        "node",
+        "map",
+        "subgraph",
+        "entry",
+        "edge",
+        "route",
+        "interrupt",
+        "goal",
+        "check",
+        "mermaid",
+        "svg",
+    ),
 }
 
-ALIASES = {"Branch": "Callable[[], Any] | Awaitable[Any]", "Point": "int | Literal['failure'] | None"}
+ALIASES = {
+    "Branch": "Callable[[], Any] | Awaitable[Any]",
+    "Named": "str | Callable[..., Any]",
+    "Point": "int | Literal['failure'] | None",
+    "Predicate": "Callable[[Any], bool]",
+}
+
+CONSTANTS = {"END": "Where a graph ends: the target of an edge or router, and what a router returns to end there."}
 
 # What the attributes are that a constructor sets: such an attribute has no docstring of its own.
 ATTRIBUTES = {
+    "Queue.name": "Its name.",
+    "Schedule.id": "The id that you gave it.",
     "Run.id": "The id that you gave it.",
     "Run.uid": "Made by Holdfast, and never used again: a deleted run and a later one of the same id differ in it.",
     "Checkpoint.run": "The id of the run.",
@@ -126,7 +150,7 @@ def bare(annotation: Any) -> str:
     """An annotation without the generator that carries it, and with what it stands for if it is a name of ours."""
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     text = text[3:-1] if text.startswith("Op[") else text
-    return ALIASES.get(text, text)
+    return re.sub(r"\w+", lambda word: ALIASES.get(word[0], word[0]), text)
 
 
 def members(cls: type) -> Iterator[tuple[str, Any]]:
@@ -174,6 +198,8 @@ def described(name: str, thing: Any) -> Iterator[str]:
     """One public name."""
     if inspect.ismodule(thing):
         yield f"## `holdfast.{name}`\n\n{paragraph(thing)} See [errors](errors.md).\n"
+    elif isinstance(thing, str):
+        yield f"## `holdfast.{name}`\n\n{CONSTANTS[name]}\n"
     elif isinstance(thing, type) and issubclass(thing, Enum):
         values = ", ".join(f"`{member.value}`" for member in thing)
         yield f"## `{name}`\n\n{paragraph(thing)} {values}. What they mean: [statuses](statuses.md).\n"
@@ -195,7 +221,7 @@ def described(name: str, thing: Any) -> Iterator[str]:
 
 def described_class(name: str, cls: type) -> Iterator[str]:
     yield f"## `{name}`\n\n{paragraph(cls)}\n"
-    if inherited := [base.__name__ for base in cls.__bases__ if base.__name__ in ("Holdfast", "Run")]:
+    if inherited := [base.__name__ for base in cls.__bases__ if base.__name__ in ("Holdfast", "Queue", "Run", "Schedule")]:
         yield f"It has all that [`{inherited[0]}`](#{inherited[0].lower()}) has.\n"
     if more := rest(cls):
         yield f"{more}\n"
@@ -327,14 +353,19 @@ def quoting() -> dict[Path, str]:
 
 def made() -> dict[Path, str]:
     """Every generated file with what should be in it."""
-    sys.path.insert(0, str(DOCS / "pictures"))
+    sys.path[:0] = [str(DOCS), str(DOCS / "pictures")]
     try:
+        import command_line
         import draw
+        import flow_keys
     finally:
-        sys.path.pop(0)
+        del sys.path[:2]
     return quoting() | {
         DOCS / "reference" / "api.md": api(),
         DOCS / "reference" / "errors.md": errors(),
+        DOCS / "reference" / "cli.md": f"{MADE_BY}\n{command_line.page()}",
+        DOCS / "reference" / "flows.md": f"{MADE_BY}\n{flow_keys.page()}",
+        DOCS.parent / "src" / "holdfast" / "flow" / "schema.json": flow_keys.schema(),
         DOCS / "pictures" / "run.svg": draw.run_with_fork_and_rollback(),
     }
 

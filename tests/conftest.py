@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from msgspec.structs import replace
+from pgserver import Schemas, Shared
 
 import holdfast
 from holdfast import Holdfast
 from holdfast.errors import StoreUnusable
 from holdfast.stores import memory
+from holdfast.stores.postgres import TABLES, PostgresStore
 
 # --- Nothing is skipped unseen ----------------------------------------------------------------------------------------
 
@@ -84,19 +86,118 @@ def disk(tmp_path: Path) -> Path:
     return tmp_path
 
 
+# --- PostgreSQL -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL server for all tests: HOLDFAST_TEST_POSTGRES, or one that is started for them."""
+    url = os.environ.get("HOLDFAST_TEST_POSTGRES")
+    if url:
+        yield url
+        return
+    base = tmp_path_factory.getbasetemp()
+    server = Shared(base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base)
+    yield server.url
+    server.leave()
+
+
+@pytest.fixture(scope="session")
+def postgres_schemas(postgres_server: str) -> Iterator[Schemas]:
+    """Gives out schemas that are empty."""
+    schemas = Schemas(postgres_server)
+    yield schemas
+    schemas.remove()
+
+
+@pytest.fixture
+def postgres_url(postgres_schemas: Schemas) -> Iterator[str]:
+    """The URL of a store in PostgreSQL that is empty, and of this test alone."""
+    schema = postgres_schemas.take()
+    yield postgres_schemas.url(schema)
+    postgres_schemas.give_back(schema)
+
+
+@pytest.fixture
+def deaths_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Across machines a death is known when the lease is over. Tests that run on all stores do not wait for that."""
+    drop = PostgresStore.drop
+
+    def die(store: PostgresStore) -> None:
+        if store._link.unusable is None:
+            store._retire(list(store._enlisted))
+        drop(store)
+
+    monkeypatch.setattr(PostgresStore, "drop", die)
+
+
+@pytest.fixture
+def in_postgres(postgres_schemas: Schemas, store_url: str) -> Callable[..., list[Any]]:
+    """Carries out a statement in the schema of the test's store, by another way than the store's own."""
+
+    def execute(statement: str, *values: Any) -> list[Any]:
+        return postgres_schemas.execute(statement.replace("{schema}", store_url.partition("schema=")[2]), values)
+
+    return execute
+
+
 # --- Stores -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["memory", "files", "sqlite"])
+KINDS = tuple(os.environ.get("HOLDFAST_STORES", "memory,files,sqlite,postgres").split(","))
+ON_POSTGRES = frozenset({"engine", "seeds"})  # the others take long there: HOLDFAST_STORES=postgres make test
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Unless HOLDFAST_STORES says on which stores tests run, leave most of them out on PostgreSQL."""
+    if "HOLDFAST_STORES" in os.environ:
+        return
+    left_out = [item for item in items if _is_on_postgres(item) and item.path.parent.name not in ON_POSTGRES]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        out = set(left_out)
+        items[:] = [item for item in items if item not in out]
+
+
+def _is_on_postgres(item: pytest.Item) -> bool:
+    callspec = getattr(item, "callspec", None)
+    return callspec is not None and callspec.params.get("store_url") == "postgres"
+
+
+@pytest.fixture(params=KINDS)
 def store_url(request: pytest.FixtureRequest, memdir: Path) -> str:
-    """The URL of a store that is empty, and that may be opened more than once. The test runs on every kind of store."""
+    """The URL of a store that is empty, and that may be opened more than once. The test runs on every kind of store.
+
+    On PostgreSQL, which takes longer, by default only those of some folders do.
+    """
     match request.param:
+        case "postgres":
+            request.getfixturevalue("deaths_are_known")
+            return str(request.getfixturevalue("postgres_url"))
         case "memory":
             return f"memory://{memdir.name}"
         case "files":
             return f"files:///{memdir / 'runs'}"
         case _:
             return f"sqlite:///{memdir / 'runs.db'}"
+
+
+@pytest.fixture
+def beside(store_url: str, request: pytest.FixtureRequest) -> Iterator[Callable[[object], str]]:
+    """Gives the URLs of more stores of the same kind, by any names; they are empty at first."""
+    schemas: dict[object, str] = {}
+
+    def another(name: object) -> str:
+        if not store_url.startswith("postgresql"):
+            return f"{store_url}-{name}"
+        given = request.getfixturevalue("postgres_schemas")
+        if name not in schemas:
+            schemas[name] = given.take()
+        return str(given.url(schemas[name]))
+
+    yield another
+    for schema in schemas.values():
+        request.getfixturevalue("postgres_schemas").give_back(schema)
 
 
 Opener = Callable[..., Holdfast]
@@ -135,14 +236,24 @@ def kill() -> Callable[[Holdfast], None]:
 
 
 @pytest.fixture
-def raw_bytes(store_url: str) -> Callable[..., bytes]:
-    """Everything that stands in the files of a store; of a memory store, in its records."""
+def raw_bytes(store_url: str, request: pytest.FixtureRequest) -> Callable[..., bytes]:
+    """Everything that stands in the files of a store; of a memory store, in its records; of a database, in its rows."""
 
     def read(url: str = store_url) -> bytes:
         scheme, _, place = url.partition("://")
         if scheme == "memory":
-            journals = memory._shared[place].journals.values()
-            return repr([(one.record, one.entries, one.inbox, one.taken) for one in journals]).encode()
+            shelf = memory._shared[place]
+            journals = [(one.record, one.entries, one.inbox, one.taken) for one in shelf.journals.values()]
+            return repr((journals, shelf.documents)).encode()
+        if scheme == "postgresql":
+            execute = request.getfixturevalue("in_postgres")
+            tables = [execute(f"SELECT * FROM {{schema}}.{name}") for name in TABLES]
+            return b"\n".join(
+                bytes(value) if isinstance(value, bytes) else str(value).encode()
+                for rows in tables
+                for row in rows
+                for value in row
+            )
         path = Path(place.removeprefix("/"))
         found = path.rglob("*") if scheme == "files" else path.parent.glob(path.name + "*")
         everything = list(found)
@@ -167,7 +278,9 @@ def journal_file(store_url: str) -> Callable[[str], Path]:
 
 
 @pytest.fixture
-def damage(store_url: str, journal_file: Callable[[str], Path]) -> Callable[[Any, int], None]:
+def damage(
+    store_url: str, journal_file: Callable[[str], Path], request: pytest.FixtureRequest
+) -> Callable[[Any, int], None]:
     """Changes the stored payload of one entry, as a failing disk does."""
 
     def change(run: Any, seq: int) -> None:
@@ -182,6 +295,10 @@ def damage(store_url: str, journal_file: Callable[[str], Path]) -> Callable[[Any
                     f"UPDATE entry SET payload = ? WHERE {one}", (b'{"damaged": 1}', run.uid, seq)
                 ).rowcount
             db.close()
+        elif store_url.startswith("postgresql"):
+            one = "run = (SELECT n FROM {schema}.run WHERE uid = %s) AND seq = %s"
+            changed = f"UPDATE {{schema}}.entry SET payload = %s WHERE {one} RETURNING 1"
+            assert request.getfixturevalue("in_postgres")(changed, b'{"damaged": 1}', run.uid, seq)
         else:
             path = journal_file(run.id)
             lines = path.read_bytes().splitlines(keepends=True)

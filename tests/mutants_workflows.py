@@ -235,10 +235,10 @@ MUTANTS: list[Mutant] = [
         "winner-not-journaled",
         f"{ENGINE}/races.py",
         (
-            'lines = _forget(execution, losers, (Kind.DONE, {"key": self.key, "n": self.n, "result": winner}))\n'
+            'lines = forget(execution, losers, (Kind.DONE, {"key": self.key, "n": self.n, "result": winner}))\n'
             "        yield from execution.in_turn((yield from execution.write(lines)))\n"
         ),
-        "_forget(execution, losers, (Kind.DONE, {}))\n        yield from ()\n",
+        "forget(execution, losers, (Kind.DONE, {}))\n        yield from ()\n",
         f'{WORKFLOWS}/test_branches.py -k "winner_is_the_same"',
     ),
     Mutant(

@@ -5,9 +5,10 @@ flight wait in a queue, and the next one to get the lock commits all of them in 
 thread: the waiting callers are the pool.
 
 Async callers never block their loop for somebody else's commit: while this loop has a single write to make it is
-committed inline (a thread hop would cost more than the commit), otherwise one flush is in flight off the loop and
-what arrives meanwhile is the next batch. A task that writes again and again with nobody beside it need not even wait
-for the others of its tick; it lets the loop have its turn every `TURN` seconds.
+committed inline (a thread hop would cost more than the commit; not so where a commit waits for a network), otherwise
+one flush is in flight off the loop and what arrives meanwhile is the next batch. A task that writes again and again
+with nobody beside it need not even wait for the others of its tick; it lets the loop have its turn every `TURN`
+seconds.
 
 A submitted write is irrevocable: cancelling its awaiter does not take it back.
 """
@@ -23,6 +24,9 @@ from contextlib import suppress
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
+from holdfast.aside import threads
 from holdfast.errors import StoreError, StoreUnusable, UsageError
 from holdfast.model import Append, RunRecord, Write
 from holdfast.stores.base import Outcome, Store, Transacting
@@ -42,16 +46,13 @@ def _be_another_process() -> None:
 os.register_at_fork(after_in_child=_be_another_process)
 
 
-class Ticket:
+class Ticket(Struct, eq=False):
     """A submitted write and, once it is committed, its outcome."""
 
-    __slots__ = ("futures", "outcome", "settled", "write")
-
-    def __init__(self, write: Write) -> None:
-        self.write = write
-        self.settled = False
-        self.outcome: Outcome | BaseException = None
-        self.futures: list[asyncio.Future[None]] | None = None  # of those who wait for it on an event loop
+    write: Write
+    settled: bool = False
+    outcome: Outcome | BaseException = None
+    futures: list[asyncio.Future[None]] | None = None  # of those who wait for it on an event loop
 
     def result(self) -> RunRecord | None:
         """The outcome of the write; raises what it failed with."""
@@ -88,7 +89,7 @@ class Committer:
         """Wait until the write is committed, committing it and all that wait with it if nobody else does."""
         with self._flush_lock:
             if not ticket.settled:
-                self._flush()
+                self._flush_one() if len(self._queue) == 1 else self._flush()
         return ticket.result() if ticket.outcome is not None else None
 
     def transact(self, act: Callable[[Any], Append]) -> None:
@@ -97,8 +98,10 @@ class Committer:
             raise UsageError(f"{self.store.place}: a transactional step needs a store with SQL, such as sqlite:///path")
         with self._flush_lock:
             self._flush()
+            refused = None if self.store.networked else self.store.transact(act)
+        if self.store.networked:  # on a connection of its own, so that nobody else waits for what the step does
             refused = self.store.transact(act)
-            self.commits += 1
+        self.commits += 1
         if refused is not None:
             raise refused
 
@@ -121,7 +124,8 @@ class Committer:
                 if self._lone[0] == me:  # nobody came meanwhile
                     self._lone = me, time.monotonic() + TURN
                 flight = self._flights.get(loop)
-        if flight is None and len(self._queue) <= 1 and self._flush_lock.acquire(blocking=False):
+        inline = flight is None and not self.store.networked and len(self._queue) <= 1
+        if inline and self._flush_lock.acquire(blocking=False):
             try:
                 if not ticket.settled:
                     self._flush()
@@ -149,7 +153,7 @@ class Committer:
     async def _fly(self, loop: asyncio.AbstractEventLoop) -> None:
         """Flush off the loop, one batch after the other, until nothing waits."""
         while self._queue:
-            await loop.run_in_executor(None, self._flush_locked)
+            await loop.run_in_executor(threads() if self.store.networked else None, self._flush_locked)
         del self._flights[loop]
 
     def _landed(self, flight: asyncio.Task[None]) -> None:

@@ -5,7 +5,12 @@ A class's docstring is its default message. A message names the thing, the place
     HoldfastError
     ├── UsageError                 the call itself is wrong
     │   ├── InvalidId              an id that cannot be kept
-    │   └── UndoRefused            an undo that could not be found again later
+    │   ├── UndoRefused            an undo that could not be found again later
+    │   ├── StateReadOnly          a node changed the state that it was given
+    │   ├── FlowInvalid            a flow file that cannot be run (``.problems``, each with its place)
+    │   ├── VarsRefused            values that do not fit a flow's variables (``.problems``)
+    │   ├── ExtraMissing           a package that is not installed here
+    │   └── GraphInvalid           a graph that cannot run as it is declared (``.problems``)
     ├── RunError                   about one run (``.run``)
     │   ├── RunNotFound
     │   ├── RunExists
@@ -29,9 +34,14 @@ A class's docstring is its default message. A message names the thing, the place
     ├── ValueRefused               a value that cannot be stored or read (``.path``)
     │   ├── NotStorable
     │   ├── TooLarge
-    │   └── TypeMissing            stored type not registered here, or of an unknown version
+    │   ├── TypeMissing            stored type not registered here, or of an unknown version
+    │   └── UpdateRefused          an update that does not fit the state (``.graph``, ``.node``, ``.field``)
+    ├── FlowFailed                 a step of a flow failed, and so did its run (``.step``)
+    ├── ActionFailed               what a step of a flow did has failed (``.record``)
+    ├── TemplateRefused            a template that is none, or costs too much (``.place``, ``.why``)
     ├── NotDone                    raised by your step: it has not acted, so it may be tried again
     ├── StepFailed                 a step's error, of a type that is not here (``.type``, ``.message``)
+    ├── ScheduleNotFound           there is no schedule of this id (``.schedule``)
     ├── KeyMissing                 the master key for a run is not in the keyring
     ├── SecretMissing              the value of a secret is not in this process (``.name``)
     ├── StoreError                 about the store as a whole (``.place``)
@@ -40,12 +50,21 @@ A class's docstring is its default message. A message names the thing, the place
     │   ├── StoreFull
     │   ├── StoreReadOnly
     │   ├── StoreBusy
+    │   ├── StoreUnreachable       the database cannot be reached
     │   ├── StoreTooNew            written for a newer Holdfast
     │   ├── StoreUnusable          closed, poisoned by a failed sync, or carried over a fork
     │   └── BackupDamaged
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from holdfast.graph.verify import Problem
 
 
 class HoldfastError(Exception):
@@ -65,6 +84,46 @@ class InvalidId(UsageError):
 
 class UndoRefused(UsageError):
     """An undo must be a module-level function, so that another process can find it by name."""
+
+
+class StateReadOnly(UsageError):
+    """A node must not change the state that it is given; return an update instead."""
+
+
+class GraphInvalid(UsageError):
+    """The graph cannot run as it is declared."""
+
+    def __init__(self, graph: str, problems: tuple[Problem, ...]) -> None:
+        self.graph = graph
+        self.problems = problems
+        super().__init__(f"graph {graph}: " + "; ".join(map(str, problems)))
+
+
+class FlowInvalid(UsageError):
+    """The flow cannot be run."""
+
+    def __init__(self, file: str, problems: Sequence[object]) -> None:
+        self.file = file
+        self.problems = tuple(problems)
+        told = "; ".join(str(problem) for problem in self.problems[:5])
+        more = f"; and {len(self.problems) - 5} more" if len(self.problems) > 5 else ""
+        super().__init__(f"flow {file} cannot be run: {told}{more}")
+
+
+class VarsRefused(UsageError):
+    """The values do not fit the flow's variables."""
+
+    def __init__(self, flow: str, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__(f"flow {flow}: {'; '.join(self.problems)}")
+
+
+class ExtraMissing(UsageError):
+    """A package that this needs is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        self.extra = extra
+        super().__init__(f"{what} needs a package that is not installed; run: pip install 'holdfast[{extra}]'")
 
 
 class RunError(HoldfastError):
@@ -176,6 +235,45 @@ class TypeMissing(ValueRefused):
     """The stored type is not known here."""
 
 
+class UpdateRefused(ValueRefused):
+    """The update does not fit the state; nothing of it is kept."""
+
+    def __init__(self, graph: str, node: str, field: str | None, problem: str) -> None:
+        self.graph = graph
+        self.node = node
+        self.field = field
+        where = f" of field {field!r}" if field is not None else ""
+        super().__init__(f"graph {graph}, node {node}: the update{where}", problem)
+
+
+class FlowFailed(HoldfastError):
+    """A step of a flow failed, and so did its run."""
+
+    def __init__(self, step: str, place: str, why: str, *, wants_rollback: bool = False) -> None:
+        self.step = step
+        self.wants_rollback = wants_rollback
+        super().__init__(f"step {step!r} ({place}) failed: {why}")
+
+
+class ActionFailed(HoldfastError):
+    """What a step of a flow did has failed."""
+
+    def __init__(self, why: str, record: Mapping[str, Any] | None = None) -> None:
+        self.why = why
+        self.record = dict(record or {})
+        super().__init__(why)
+
+
+class TemplateRefused(HoldfastError):
+    """The template is none, or costs too much."""
+
+    def __init__(self, place: str | None, why: str, line: int | None = None) -> None:
+        self.place = place
+        self.why = why
+        self.line = line
+        super().__init__(f"the template of {place} is refused: {why}" if place else f"the template is refused: {why}")
+
+
 class NotDone(HoldfastError):
     """The step has not acted: raise this in an at-most-once step to let it be tried again."""
 
@@ -187,6 +285,14 @@ class StepFailed(HoldfastError):
         self.type = type
         self.message = message
         super().__init__(message)
+
+
+class ScheduleNotFound(HoldfastError):
+    """There is no schedule of this id."""
+
+    def __init__(self, schedule: str, place: str) -> None:
+        self.schedule = schedule
+        super().__init__(f"there is no schedule {schedule!r} in {place}; hf.schedules() lists them")
 
 
 class KeyMissing(HoldfastError):
@@ -211,7 +317,7 @@ class StoreError(HoldfastError):
 
 
 class StoreNotFound(StoreError):
-    """there is no store of this kind; use memory://, files:///path or sqlite:///path."""
+    """there is no store of this kind; use memory://, files:///path, sqlite:///path or postgresql://user@host/database."""
 
 
 class StoreDamaged(StoreError):
@@ -228,6 +334,10 @@ class StoreReadOnly(StoreError):
 
 class StoreBusy(StoreError):
     """another process kept the store locked for too long; try again."""
+
+
+class StoreUnreachable(StoreError):
+    """the database cannot be reached; check the server and the network."""
 
 
 class StoreTooNew(StoreError):

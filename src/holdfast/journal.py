@@ -66,7 +66,7 @@ def verify(run: str, entries: Iterable[Entry]) -> None:
             raise RunDamaged(
                 run,
                 f"entry {entry.seq} ({entry.kind}) was changed or damaged: its hash does not fit; "
-                f"restore the run from a backup, or fork it at {entry.seq - 1}",
+                f"restore the run from a backup{f', or fork it at {entry.seq - 1}' if entry.seq else ''}",
             )
 
 

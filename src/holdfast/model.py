@@ -110,6 +110,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     key_id: str | None = None
     key_blob: bytes | None = None
     queue: str | None = None  # from which workers take it; None: it is driven by hand
+    priority: int = 0  # what has a higher one is taken first
+    lane: str | None = None  # runs of a queue that have the same one share the queue's limit per key
     parent: str | None = None  # uid of the run that started it as a part of itself
 
     status: Status = Status.READY
@@ -168,12 +170,16 @@ class Change(Struct, frozen=True):
 
 
 class Append(Struct, frozen=True):
-    """Add entries to a run that ``worker`` holds at ``epoch``; refused with `LeaseLost` if it does not."""
+    """Add entries to a run that ``worker`` holds at ``epoch``; refused with `LeaseLost` if it does not.
+
+    With "" for the worker they are added to a run that nobody holds, if it was not claimed since the epoch was read. As
+    with any append they must continue the journal as it is, so of two who add to the same end one is refused.
+    """
 
     uid: str
     id: str
     epoch: int
-    worker: str
+    worker: str  # "" of a run that nobody holds
     entries: tuple[Entry, ...]
     change: Change | None = None
     took: tuple[str, ...] = ()  # keys of inbox items that these entries consume
@@ -194,3 +200,47 @@ class Filter(Struct, frozen=True):
     created_from: int | None = None
     created_before: int | None = None
     hidden: bool | None = False  # None: both
+
+
+class Document(Struct, frozen=True):
+    """A small piece of the engine's own, such as the limits of a queue: found by its kind and name.
+
+    ``version`` is another one after each change.
+    """
+
+    name: str
+    value: bytes
+    version: int
+
+
+class Limits(Struct, frozen=True):
+    """How much of a queue may be taken. What is None is not limited."""
+
+    total: int | None = None  # runs of it that are held by anybody
+    per_worker: int | None = None  # runs of it that are held by the one who takes
+    per_lane: int | None = None  # runs of it that are held and have the same lane
+    starts: int | None = None  # runs that were never begun, of those that are taken now
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """What a worker wants to take: up to ``limit`` runs of these workflows, from these queues in turn.
+
+    None for a queue's limits means that it has none. ``leave`` are the uids of runs that it does not want. Of runs
+    whose holders died at the same place again and again, up to ``suspects`` are taken.
+    """
+
+    worker: str
+    queues: dict[str, Limits | None]
+    workflows: frozenset[str]
+    limit: int
+    leave: frozenset[str] = frozenset()
+    suspects: int = 1
+
+
+class Backlog(Struct, frozen=True):
+    """What there is in a queue: how many runs are ready, held and waiting, and since when the oldest is ready."""
+
+    ready: int = 0
+    running: int = 0
+    waiting: int = 0
+    oldest: int | None = None

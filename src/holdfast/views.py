@@ -138,8 +138,44 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     reason: str | None
     forked_from: tuple[str, int] | None
     queue: str | None = None
+    priority: int = 0
+    key: str | None = None  # what the queue's limit per key counts by
     parent: str | None = None  # uid of the run that started it as a part of itself
     wake_at: datetime | None = None  # when it goes on by itself
+
+
+class QueueInfo(Struct, frozen=True, kw_only=True):
+    """A queue in a list: what is set about it, and how many of its runs are ready, running and waiting.
+
+    ``oldest`` is how many seconds ago the oldest of those that are ready was made. ``rate`` is how many runs may be begun
+    in how many seconds.
+    """
+
+    name: str
+    limit: int | None = None
+    per_worker: int | None = None
+    per_key: int | None = None
+    rate: tuple[int, float] | None = None
+    paused: bool = False
+    ready: int = 0
+    running: int = 0
+    waiting: int = 0
+    oldest: float | None = None
+
+
+class ScheduleInfo(Struct, frozen=True, kw_only=True):
+    """A schedule in a list. ``last_at`` is the newest tick for which a run was made, and ``last_run`` that run's id."""
+
+    id: str
+    workflow: str
+    cron: str
+    tz: str
+    queue: str
+    catch_up: Literal["one", "all", "none"]
+    paused: bool
+    next_at: datetime
+    last_at: datetime | None = None
+    last_run: str | None = None
 
 
 class Output(Struct, frozen=True):

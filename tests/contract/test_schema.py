@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import StoreDamaged, StoreError, StoreTooNew
-from holdfast.model import Filter, Kind
+from holdfast.model import Filter, Kind, Limits, Order, Status
 from holdfast.stores import open_store
 from holdfast.stores import sqlite as sqlite_store
 from holdfast.stores.base import READER, WRITER
@@ -127,13 +127,28 @@ def plan(store: SqliteStore, ask: Callable[[], object]) -> list[str]:
 
 
 def test_what_is_due_is_found_without_looking_at_other_runs(path: Path) -> None:
-    store = SqliteStore(str(path))
-    steps = plan(store, lambda: store.due(["p", "q"], [f"w{n}" for n in range(300)]))
-    assert {step for step in steps if step.startswith("SEARCH r ")} == {
-        "SEARCH r USING INDEX run_ready (queue=?)",
-        "SEARCH r USING INDEX run_waiting (queue=? AND wake_at<?)",
+    clock = ManualClock()
+    store, author = SqliteStore(str(path), clock=clock), Author(clock)
+    make(store, author.create("ready", queue="q", workflow="other"))
+    make(store, author.create("waiting", queue="q", workflow="other", status=Status.WAITING, wake_at=1))
+    names = [f"w{n}" for n in range(300)]
+    steps = plan(store, lambda: store.due(["p", "q"], names))
+    assert {step for step in steps if step.startswith("SEARCH run ")} == {
+        "SEARCH run USING COVERING INDEX run_ready (queue=? AND priority<?)",
+        "SEARCH run USING COVERING INDEX run_ready (queue=? AND priority=?)",
+        "SEARCH run USING COVERING INDEX run_waiting (queue=? AND priority<?)",
+        "SEARCH run USING COVERING INDEX run_waiting (queue=? AND priority=? AND wake_at<?)",
     }
     assert not [step for step in steps if "SCAN" in step or "TEMP B-TREE" in step]
+    limited = dict.fromkeys(["p", "q"], Limits(total=1, per_lane=1))
+    order = Order(worker="east", queues=limited, workflows=frozenset(names), limit=9)
+    steps = plan(store, lambda: store.take(order))
+    assert "SEARCH run USING COVERING INDEX run_held (queue=? AND worker>?)" in steps
+    assert not [step for step in steps if step.startswith("SCAN run") and "run_by_worker" not in step]
+    steps = plan(store, store.backlog)
+    assert not [step for step in steps if step.startswith("SCAN run") and " INDEX run_" not in step]
+    steps = plan(store, lambda: store.find(Filter(prefix="a(b)#"), limit=1))
+    assert "SEARCH r USING INDEX run_by_id (id>? AND id<?)" in steps
     assert plan(store, store.next_wake) == ["SEARCH run USING INDEX run_wakes (wake_at>?)"]
     store.close()
 

@@ -3,6 +3,9 @@
 import re
 from pathlib import Path
 
+from holdfast.stores import postgres, postgres_link, postgres_patrol
+from holdfast.stores.base import LOOK_EVERY
+
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = (ROOT / "docs" / "reference" / "limits.md").read_text()
 CODE = "".join(path.read_text() for path in sorted((ROOT / "src" / "holdfast" / "engine").glob("*.py")))
@@ -19,5 +22,15 @@ def test_stated_limits_are_those_of_the_code() -> None:
     assert f"| {constant('MAX_THREADS'):.0f} threads |" in LIMITS
     assert f"without progress | {constant('MAX_CRASHES'):.0f} |" in LIMITS
     assert constant("IN_PLACE") == 1_000_000, "limits.md says one second, and two how-to pages do"
-    assert constant("LOOK_EVERY") == 1 / 20, "limits.md says a twentieth of a second"
+    assert LOOK_EVERY == 1 / 20, "limits.md says a twentieth of a second"
     assert constant("GRACE") == 30, "run-workers.md says thirty seconds"
+
+
+def test_stated_limits_of_postgresql_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "howto" / "postgresql.md").read_text()
+    assert f"| a lost connection to PostgreSQL | {postgres_link.PATIENCE:.0f} s |" in LIMITS
+    assert f"for up to {postgres_link.PATIENCE:.0f} s" in page
+    assert f"| an answer of PostgreSQL that does not come | {postgres_patrol.LIMIT:.0f} s |" in LIMITS
+    assert f"cut off after {postgres_patrol.LIMIT:.0f} s" in page
+    assert f"every {postgres.LOOK_WHEN_TOLD:.0f} s, or every second" in page
+    assert postgres.LOOK == 1

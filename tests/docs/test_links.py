@@ -71,5 +71,5 @@ def test_every_event_of_the_log_is_explained() -> None:
     """What is told to the log by name stands in the table of docs/howto/observe.md."""
     page = (ROOT / "docs" / "howto" / "observe.md").read_text()
     code = "".join(path.read_text() for path in (ROOT / "src" / "holdfast" / "engine").glob("*.py"))
-    told = set(re.findall(r'"((?:run|step|worker)\.[a-z_]+)"', code)) | {"run.completed", "run.cancelled"}
+    told = set(re.findall(r'"((?:run|schedule|step|worker)\.[a-z_]+)"', code)) | {"run.completed", "run.cancelled"}
     assert [event for event in sorted(told) if f"`{event}`" not in page] == []

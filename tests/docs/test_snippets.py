@@ -37,10 +37,14 @@ NOT_RUN = {
     "make bench",
     "make check",
     "make demo",
+    "make docs",
     "make test",
     "make mutants",
     "make torture",
     "pip install '.[crypto]'",
+    "pip install 'holdfast[draw]'",
+    "pip install 'holdfast[langgraph]'",
+    "pip install 'holdfast[postgres]'",
     "python3 -m venv .venv && . .venv/bin/activate && pip install '/path/to/holdfast[crypto]'",
 }
 

@@ -215,8 +215,10 @@ def test_cancelling_everything_at_once_does_not_hang(store_url: str, begun: bool
             runs = [await hf.run(f"run-{n}") for n in range(4)]
             real, gate = hf._store.apply, threading.Event()
             hf._store.apply = lambda batch: (gate.wait(0.1), real(batch))[1]  # type: ignore[method-assign]
+            saves, submit = [], hf._committer.submit
+            hf._committer.submit = lambda write: (saves.append(write), submit(write))[1]  # type: ignore[method-assign]
             writers = [asyncio.create_task(run.save("x")) for run in runs]
-            while not hf._committer._flights:
+            while not hf._committer._flights or len(saves) < len(writers):
                 await asyncio.sleep(0)
             if begun:
                 await asyncio.sleep(0.02)

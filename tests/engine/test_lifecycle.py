@@ -396,7 +396,7 @@ def test_a_with_statement_closes(store_url: str) -> None:
 
 @pytest.mark.parametrize("url", ["", "nothing", "redis://x", "sqlite:/x", "files://", "sqlite:///", "memory"])
 def test_a_url_that_names_no_store(url: str) -> None:
-    with pytest.raises(StoreNotFound, match="memory://, files:///path or sqlite:///path"):
+    with pytest.raises(StoreNotFound, match="memory://, files:///path, sqlite:///path or postgresql://"):
         holdfast.open(url)
 
 

@@ -18,7 +18,7 @@ def public(name: str) -> bool:
 
 
 def test_the_names_are_sorted_and_there() -> None:
-    assert sorted(holdfast.__all__) == holdfast.__all__
+    assert sorted(holdfast.__all__, key=lambda name: (not name.isupper(), name)) == holdfast.__all__
     assert len(set(holdfast.__all__)) == len(holdfast.__all__)
     for name in holdfast.__all__:
         assert getattr(holdfast, name) is not None

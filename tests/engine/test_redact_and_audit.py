@@ -273,27 +273,21 @@ def copied(run: Run, hf: Holdfast, entries: list[Entry], **changes: Any) -> Run:
     return hf.get("forged")
 
 
-def other_store(opened: Callable[..., Holdfast], store_url: str) -> Holdfast:
-    if store_url.startswith("memory"):
-        return opened(store_url + "-other")
-    return opened(store_url.replace("runs", "other"))
-
-
 def test_a_shortened_history_is_found_against_a_head_kept_elsewhere(
-    hf: Holdfast, opened: Callable[..., Holdfast], store_url: str
+    hf: Holdfast, opened: Callable[..., Holdfast], beside: Callable[[object], str]
 ) -> None:
     run = hf.run("run")
     for n in range(4):
         run.save(n)
     head = run.audit().head
-    forged = copied(run, other_store(opened, store_url), hf._store.read(run.uid, 0, 2))
+    forged = copied(run, opened(beside("other")), hf._store.read(run.uid, 0, 2))
     assert forged.audit().entries == 3  # nothing inside the store can show it
     with pytest.raises(RunDamaged, match="cut short: it ended at 4 before, now at 2"):
         forged.audit(head=head)
 
 
 def test_a_rewritten_history_is_found_against_a_head_kept_elsewhere(
-    hf: Holdfast, opened: Callable[..., Holdfast], store_url: str
+    hf: Holdfast, opened: Callable[..., Holdfast], beside: Callable[[object], str]
 ) -> None:
     from holdfast.journal import next_entry
 
@@ -306,14 +300,18 @@ def test_a_rewritten_history_is_found_against_a_head_kept_elsewhere(
     for entry in entries[2:]:
         payload = entry.payload.replace(b"2", b"7")
         rewritten.append(next_entry(rewritten[-1].hash, entry.seq, entry.kind, entry.at, entry.state, payload))
-    forged = copied(run, other_store(opened, store_url), rewritten)
+    forged = copied(run, opened(beside("other")), rewritten)
     forged.audit()
     with pytest.raises(RunDamaged, match="not the one that the given head was taken from"):
         forged.audit(head=head)
 
 
 def test_rows_or_lines_removed_by_hand(
-    hf: Holdfast, opened: Callable[..., Holdfast], store_url: str, journal_file: Callable[[str], Path]
+    hf: Holdfast,
+    opened: Callable[..., Holdfast],
+    store_url: str,
+    journal_file: Callable[[str], Path],
+    request: pytest.FixtureRequest,
 ) -> None:
     run = hf.run("run")
     for n in range(4):
@@ -332,11 +330,19 @@ def test_rows_or_lines_removed_by_hand(
         case "files":
             path = journal_file("run")
             path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:3]))
+        case "postgresql":
+            request.getfixturevalue("in_postgres")("DELETE FROM {schema}.entry WHERE seq > 2")
     with pytest.raises(RunDamaged):
         opened().get("run").audit(head=head)
 
 
-def test_a_gap_is_found(hf: Holdfast, opened: Callable[..., Holdfast], store_url: str, journal_file: Callable) -> None:
+def test_a_gap_is_found(
+    hf: Holdfast,
+    opened: Callable[..., Holdfast],
+    store_url: str,
+    journal_file: Callable,
+    request: pytest.FixtureRequest,
+) -> None:
     run = hf.run("run")
     for n in range(4):
         run.save(n)
@@ -354,12 +360,14 @@ def test_a_gap_is_found(hf: Holdfast, opened: Callable[..., Holdfast], store_url
             path = journal_file("run")
             lines = path.read_bytes().splitlines(keepends=True)
             path.write_bytes(b"".join(lines[:2] + lines[3:]))
+        case "postgresql":
+            request.getfixturevalue("in_postgres")("DELETE FROM {schema}.entry WHERE seq = 2")
     with pytest.raises(RunDamaged):
         opened().get("run").audit()
 
 
 def test_an_erasure_that_nobody_vouches_for_is_found(
-    hf: Holdfast, opened: Callable[..., Holdfast], store_url: str
+    hf: Holdfast, opened: Callable[..., Holdfast], beside: Callable[[object], str]
 ) -> None:
     """Somebody erased a payload behind our back: the chain holds, but no entry says who did it and why."""
     from holdfast.codec import pack, redaction
@@ -371,13 +379,13 @@ def test_an_erasure_that_nobody_vouches_for_is_found(
     entries = hf._store.read(run.uid, 0, 2)
     left = pack({"key": "step", "tool": "len", "erased": True})
     entries[1] = replace(entries[1], payload=redaction(payload_digest(entries[1].payload), left))
-    forged = copied(run, other_store(opened, store_url), entries)
+    forged = copied(run, opened(beside("other")), entries)
     with pytest.raises(RunDamaged, match="entry 1 was erased, but no entry of the journal says so"):
         forged.audit()
 
 
 def test_a_changed_leftover_of_an_erasure_is_found(
-    hf: Holdfast, opened: Callable[..., Holdfast], store_url: str
+    hf: Holdfast, opened: Callable[..., Holdfast], beside: Callable[[object], str]
 ) -> None:
     from holdfast.codec import pack, redacted_digest, redaction
 
@@ -387,7 +395,7 @@ def test_a_changed_leftover_of_an_erasure_is_found(
     entries = hf._store.read(run.uid, 0, 2)
     left = pack({"key": "another step", "tool": "len", "erased": True})
     entries[1] = replace(entries[1], payload=redaction(redacted_digest(entries[1].payload), left))
-    forged = copied(run, other_store(opened, store_url), entries)
+    forged = copied(run, opened(beside("other")), entries)
     with pytest.raises(RunDamaged):
         forged.audit()
 

@@ -77,7 +77,7 @@ def test_a_store_is_named_by_a_url(url: Any, told: str) -> None:
         ("sqlite:///:memory:", "use memory://"),
         ("sqlite:///~/runs.db", "~ is not expanded; give the whole path"),
         ("files:///~", "~ is not expanded; give the whole path"),
-        ("redis://x?a=b", "use memory://, files:///path or sqlite:///path"),
+        ("redis://x?a=b", "use memory://, files:///path, sqlite:///path or postgresql://"),
     ],
 )
 def test_a_url_that_is_nearly_right(url: str, told: str) -> None:

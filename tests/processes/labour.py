@@ -168,6 +168,25 @@ def slow(world: str, n: int) -> str:
     return take_time(world, f"slow {n}")
 
 
+@step
+def be_there(world: str, n: int, key: str, seconds: float) -> int:
+    write(world, f"enters {n} {key}")
+    time.sleep(seconds)
+    write(world, f"leaves {n} {key}")
+    return n
+
+
+@workflow
+def counted(world: str, n: int, key: str, seconds: float) -> int:
+    return be_there(world, n, key, seconds)
+
+
+@workflow
+def ticking(world: str) -> str:
+    """Says which tick it is for."""
+    return mark(world, holdfast.this_run())
+
+
 @workflow
 def parcel(world: str, n: int) -> str:
     packed = mark(world, f"{n} pack")

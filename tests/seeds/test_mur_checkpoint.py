@@ -94,6 +94,8 @@ def test_writes_are_atomic(
             monkeypatch.setattr(hf._store, "apply", die)
         case "sqlite":
             monkeypatch.setattr(hf._store, "_commit", die)
+        case "postgresql":
+            monkeypatch.setattr(hf._store, "_append_all", die)
         case "files":
             from holdfast.stores.disk import Disk
 

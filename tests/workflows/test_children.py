@@ -380,14 +380,14 @@ def _crash(url: str, wf: Any, at: int | None) -> Fuse:
 
 @pytest.mark.parametrize("wf", [crashing, crashing_async], ids=["sync", "async"])
 def test_a_crash_anywhere_leaves_no_run_stranded(
-    store_url: str, wf: Any, tally: Any, monkeypatch: pytest.MonkeyPatch
+    beside: Callable[[object], str], wf: Any, tally: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda died: None)  # of the threads that watch, which are dead too
     monkeypatch.setattr(logging.getLogger("asyncio"), "disabled", True)  # and of the tasks
-    points = len(_crash(store_url, wf, None).points)
+    points = len(_crash(beside("dry"), wf, None).points)
     expected = "childleafdeepleaflast"
     for at in range(points):
-        url = f"{store_url}-{at}"
+        url = beside(at)
         acted.clear()
         _crash(url, wf, at)
         with holdfast.open(url) as hf:

@@ -210,3 +210,21 @@ def test_an_async_step_is_cancelled_at_its_timeout_and_may_be_tried_again(hf: Ho
 
     assert hf.start(flow).result() == "in time"
     assert ended == ["cancelled"]
+
+
+def test_a_plain_step_of_an_async_workflow_is_tried_again_in_place(timed: Opener, clock: ManualClock) -> None:
+    attempts: list[int] = []
+
+    @step(retries=2, delay=5, jitter=False)
+    def flaky(name: str) -> str:
+        attempts.append(this_step().attempt)
+        if this_step().attempt < 3:
+            raise OSError("not yet")
+        return name
+
+    @workflow
+    async def both() -> list[str]:
+        return [flaky("on the loop"), await asyncio.to_thread(flaky, "in a thread")]
+
+    assert timed().start(both).result() == ["on the loop", "in a thread"]
+    assert attempts == [1, 2, 3, 1, 2, 3]

@@ -315,7 +315,9 @@ def _doomed(url: str, act: Callable[[Holdfast], Any], at: int | None) -> int:
 
 
 @pytest.mark.parametrize("how", ["by itself", "rollback", "cancel"])
-def test_a_crash_in_its_middle(store_url: str, how: str, tally: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_in_its_middle(
+    beside: Callable[[object], str], how: str, tally: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever claims the run goes on with it, no undo that was told succeeds twice, and it ends as it was to."""
     monkeypatch.setattr(threading, "excepthook", lambda died: None)  # of the threads that watch, which are dead too
     monkeypatch.setattr(logging.getLogger("asyncio"), "disabled", True)
@@ -327,10 +329,10 @@ def test_a_crash_in_its_middle(store_url: str, how: str, tally: Any, monkeypatch
         elif how == "cancel":
             run.cancel("enough", undo=True)
 
-    points = _doomed(f"{store_url}-dry", act, None)
+    points = _doomed(beside("dry"), act, None)
     for at in range(points):
         told.clear()
-        url = f"{store_url}-{at}"
+        url = beside(at)
         _doomed(url, act, at)
         begun = "-ROOM" in told
         with holdfast.open(url) as hf:

@@ -10,7 +10,7 @@ cannot vouch for.
 from __future__ import annotations
 
 from .cipher import DataKey, Keyring, WrappedKey
-from .delta import diff, patch
+from .delta import diff, patch, patch_owned
 from .frame import (
     check_size,
     expand,
@@ -39,6 +39,7 @@ __all__ = [
     "left_of",
     "pack",
     "patch",
+    "patch_owned",
     "redacted_digest",
     "redaction",
     "squeeze",

@@ -112,6 +112,11 @@ class Registry:
         self._remembered[entry.name] = entry
         return entry
 
+    def version(self, cls: type) -> int:
+        """The version that a class was registered with; 1 if it was not."""
+        entry = self._registered_types.get(cls)
+        return entry.version if entry is not None else 1
+
     def find(self, name: str, as_type: Any) -> Entry:
         """The entry of a stored name, or a refusal."""
         if entry := self._registered.get(name):

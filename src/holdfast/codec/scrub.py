@@ -1,7 +1,7 @@
 """Takes the values of secrets out of what is about to be stored or shown.
 
-A value is replaced as it is, and in the spellings that it has in messages: as `repr` and `ascii` write it, and as part
-of a URL. Short values stand in too many harmless places to be replaced.
+A value is replaced as it is, and in the spellings that it has in messages: as `repr`, `ascii` and JSON write it, and as
+part of a URL. Short values stand in too many harmless places to be replaced.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Scrub:
     def __init__(self, values: Iterable[str | bytes]) -> None:
         long = [value for value in values if len(value) >= _SHORTEST]
         # The longest first: one secret may be a part of another.
-        self._texts = sorted({text for value in long for text in _spellings(value)}, key=len, reverse=True)
+        self._texts = sorted({text for value in long for text in spellings(value)}, key=len, reverse=True)
         self._bytes = sorted({_as_bytes(value) for value in long}, key=len, reverse=True)
 
     def text(self, text: str) -> str:
@@ -68,9 +68,12 @@ def _as_bytes(value: str | bytes) -> bytes:
     return value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
 
 
-def _spellings(value: str | bytes) -> set[str]:
+def spellings(value: str | bytes) -> set[str]:
+    """The texts that a value may stand as in a message."""
+    from json import dumps
     from urllib.parse import quote
 
     found = {repr(value)[2:-1]} if isinstance(value, bytes) else set()
     text = value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else value
-    return found | {text, repr(text)[1:-1], ascii(text)[1:-1], quote(text, safe="", errors="replace")}
+    as_json = {dumps(text)[1:-1], dumps(text, ensure_ascii=False)[1:-1]}
+    return found | as_json | {text, repr(text)[1:-1], ascii(text)[1:-1], quote(text, safe="", errors="replace")}

@@ -50,6 +50,12 @@ def digest(tree: Tree) -> str:
     return _blake2b(data if b"$" not in data else canonical(tree), digest_size=16).hexdigest()  # type: ignore[no-any-return]
 
 
+def short_digest(tree: Tree) -> str:
+    """The same, but of a tree whose text is no longer than a digest, the text itself, which is made faster."""
+    data = _sorted_json(tree)
+    return data.decode() if len(data) <= 32 and b"$" not in data else digest(tree)
+
+
 def _settled(tree: Any) -> Any:
     """The tree with its pairs, and the sets that hold such, put into canonical order; of a secret, its name."""
     if type(tree) is list:

@@ -9,19 +9,20 @@ never causes an import.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from typing import Any, TypeVar, overload
 
 from ..errors import NotStorable, TypeMissing, UsageError
 from ..secret import Lookup, Secret, from_tag, known_values, to_tag
+from .readonly import ReadOnlyDict, ReadOnlyList, ReadOnlySet, original
 from .refused import Damaged, Refused, TooDeep, key_part
 from .registry import Custom, Entry, Registry, Upgrades
 from .scalars import READERS, WRITERS, Writer, check_text, late_writer
 from .scrub import Scrub
 from .shapes import EnumShape, Shape
-from .tree import TAG, Tree, canonical, digest, raw
+from .tree import TAG, Tree, canonical, digest, raw, short_digest
 
 __all__ = ["Codec", "Tree"]
 
@@ -66,6 +67,9 @@ class Codec:
             deque: self._write_deque,
             OrderedDict: partial(self._write_pairs, "odict"),
             Secret: self._write_secret,
+            ReadOnlyDict: self._write_dict,
+            ReadOnlyList: self._write_list,
+            ReadOnlySet: partial(self._write_set, "set"),
         }
         self._writers.update(self._builtin)
         self._readers: dict[str, Callable[[dict[str, Any], Any], Any]] = {
@@ -150,6 +154,18 @@ class Codec:
         except RecursionError:
             raise NotStorable(path, "it is nested too deeply") from None
 
+    def encode_call(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """The arguments of a call as trees; raises `NotStorable` with the name of the function and the argument."""
+        writers = self._writers
+        try:
+            trees = [writers[type(value)](value, 0) for value in args]
+            return trees, {word: writers[type(value)](value, 0) for word, value in kwargs.items()} if kwargs else {}
+        except (Refused, RecursionError):  # told below, with the path to it, which is seldom needed
+            trees = [self.encode(value, f"{name}.args[{n}]") for n, value in enumerate(args)]
+            return trees, {word: self.encode(value, f"{name}.{word}") for word, value in kwargs.items()}
+
     def decode(self, tree: Tree, as_type: Any = None, path: str = "value") -> Any:
         """The value of a tree, in containers of its own.
 
@@ -165,6 +181,10 @@ class Codec:
         except RecursionError:
             raise ValueError(f"{path}: nested too deeply") from None
 
+    def version(self, cls: type) -> int:
+        """The version in which objects of a class are stored."""
+        return self._registry.version(cls)
+
     def scrub(self, text: str) -> str:
         """The text with ``***`` for the value of every secret that is known here; see `scrub`."""
         return self._scrub().text(text)
@@ -178,11 +198,14 @@ class Codec:
 
     raw = staticmethod(raw)
     digest = staticmethod(digest)
+    short_digest = staticmethod(short_digest)
 
     def _learn(self, kind: type) -> Writer:
         """The writer of a type that is met for the first time; refused if there can be none."""
         if writer := late_writer(kind):
             return writer
+        if (cls := original(kind)) is not kind:
+            return self._writers[cls]
         if entry := self._registry.remember(kind):
             return self._writer_of(entry)
         raise Refused(_not_storable(kind))

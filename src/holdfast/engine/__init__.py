@@ -15,10 +15,12 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from msgspec import UNSET, UnsetType
+
 from holdfast.clock import new_uid
 from holdfast.codec import Codec, Keyring, WrappedKey
 from holdfast.commit import Committer
-from holdfast.engine import archive, begin
+from holdfast.engine import archive, begin, queues, schedules
 from holdfast.engine.bell import Bell
 from holdfast.engine.checks import (
     check_opening,
@@ -33,7 +35,10 @@ from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, 
 from holdfast.engine.inputs import QUEUE
 from holdfast.engine.journals import Journals
 from holdfast.engine.lease import Lease
+from holdfast.engine.queues import AsyncQueue
 from holdfast.engine.run import AsyncRun, Run, run_info
+from holdfast.engine.schedules import AsyncSchedule, CatchUp
+from holdfast.engine.schedules import rotate_keys as rotate_schedules
 from holdfast.engine.watch import Watch
 from holdfast.engine.worker import DEFAULT_LEASE, Worker
 from holdfast.errors import (
@@ -152,6 +157,11 @@ class Holdfast(Operable):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._store.place}>"
+
+    @property
+    def place(self) -> str:
+        """Where the store is, as messages name it: a URL without a password."""
+        return self._store.place
 
     def __enter__(self) -> Holdfast:
         return self
@@ -289,6 +299,11 @@ class Holdfast(Operable):
 
     start = Operation(begin.start)
     enqueue = Operation(begin.enqueue)
+    queue = Operation(queues.queue)
+    list_queues = Operation(queues.list_queues)
+    schedule = Operation(schedules.schedule)
+    get_schedule = Operation(schedules.get_schedule)
+    schedules = Operation(schedules.schedules)
 
     def work(
         self,
@@ -316,14 +331,17 @@ class Holdfast(Operable):
     # --- looking after the store
 
     @Operation
-    def recover(self) -> Op[tuple[str, ...]]:
+    def recover(self, *, dry_run: bool = False) -> Op[tuple[str, ...]]:
         """Make the runs ready again whose holder died; their ids.
 
         Not needed for going on: a dead holder's run can be claimed at any time. It makes the list of runs true, and
-        finishes rollbacks that were under way.
+        finishes rollbacks that were under way. With ``dry_run`` nothing is done.
         """
         recovered: list[str] = []
-        for record in (yield Read(lambda: self._store.orphans(limit=1_000_000))):
+        orphans = yield Read(lambda: self._store.orphans(limit=1_000_000))
+        if dry_run:
+            return tuple(record.id for record in orphans)
+        for record in orphans:
             run = self._handle(record)
             try:
                 lease = yield from run._claim(ANY)
@@ -390,7 +408,7 @@ class Holdfast(Operable):
 
     @Operation
     def rotate_keys(self) -> Op[int]:
-        """Wrap the data keys of all runs with the keyring's current master key; how many were. Entries stay."""
+        """Wrap the data keys of all runs and schedules with the current master key; how many were. Entries stay."""
         keyring = self._journals.keyring
         if keyring is None:
             raise UsageError("open the store with keys= to rotate them")
@@ -407,7 +425,7 @@ class Holdfast(Operable):
                     record.uid, record.key_blob, new.key_id, new.blob
                 )
                 rotated += yield Read(swap)
-        return rotated
+        return rotated + int((yield Read(lambda: rotate_schedules(self._engine))))
 
     backup = Operation(archive.backup)
     restore = Operation(archive.restore)
@@ -447,8 +465,40 @@ class AsyncHoldfast(Holdfast, Async):
             tags: Mapping[str, str] | None = None,
             deadline: float | None = None,
             queue: str = QUEUE,
+            priority: int = 0,
+            delay: float | timedelta | datetime | None = None,
+            key: str | None = None,
+            dedup: str | None = None,
+            ttl: float | timedelta | None = None,
             **kwargs: Any,
         ) -> AsyncRun: ...
+        async def queue(
+            self,
+            name: str,
+            *,
+            limit: int | UnsetType | None = UNSET,
+            per_worker: int | UnsetType | None = UNSET,
+            per_key: int | UnsetType | None = UNSET,
+            rate: tuple[int, float] | UnsetType | None = UNSET,
+            paused: bool | UnsetType = UNSET,
+        ) -> AsyncQueue: ...
+        async def schedule(
+            self,
+            workflow: Workflow[..., Any],
+            /,
+            *args: Any,
+            cron: str,
+            id: str,
+            tz: str = "UTC",
+            queue: str = QUEUE,
+            priority: int = 0,
+            tags: Mapping[str, str] | None = None,
+            deadline: float | None = None,
+            catch_up: CatchUp = "one",
+            paused: bool | UnsetType = UNSET,
+            **kwargs: Any,
+        ) -> AsyncSchedule: ...
+        async def get_schedule(self, id: str) -> AsyncSchedule: ...
 
     async def work(  # type: ignore[override]
         self,

@@ -1,10 +1,12 @@
 """Backup to one file, and restore.
 
-The file is lines of JSON: a header, then for each run its record, its entries and its inbox, and a last line with
-the number of runs and a digest of everything before it, so that a file that was cut short or changed is noticed
-before anything is restored. Payloads are copied as they are stored: what is encrypted stays encrypted.
+The file is lines of JSON: a header, with what is set about queues and the schedules, then for each run its record, its
+entries and its inbox, and a last line with the number of runs and a digest of everything before it, so that a file that
+was cut short or changed is noticed before anything is restored. Payloads are copied as they are stored: what is
+encrypted stays encrypted.
 
-A restored run that was still going on is parked (`Status.BLOCKED`): a copy never repeats effects by itself.
+A restored run that was still going on is parked (`Status.BLOCKED`), and a restored schedule is paused: a copy never
+repeats effects by itself.
 """
 
 from __future__ import annotations
@@ -17,18 +19,36 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.engine import queues, schedules
 from holdfast.engine.drive import Op, Read
 from holdfast.engine.journals import check_gapless
-from holdfast.errors import BackupDamaged, RunExists, StoreError, StoreTooNew, UsageError, shown
+from holdfast.errors import BackupDamaged, RunExists, RunNotFound, StoreError, StoreTooNew, UsageError, shown
 from holdfast.journal import verify
 from holdfast.model import ENDED, Entry, Filter, Item, RunRecord, Status
-from holdfast.stores.base import READER, Store
+from holdfast.stores.base import READER, Store, check_id
 
 if TYPE_CHECKING:
     from holdfast.engine import Holdfast
 
 FORMAT = "holdfast backup"
 RESTORED = "restored from a backup, so it may be a copy of a run that goes on elsewhere"
+
+
+KINDS = (queues.KIND, schedules.KIND)
+
+
+class _Kept(msgspec.Struct):
+    """A document in a backup."""
+
+    kind: str
+    name: str
+    value: bytes
+
+
+class _Header(msgspec.Struct):
+    format: str
+    oldest_reader: int
+    documents: list[_Kept] = []
 
 
 class _Archived(msgspec.Struct):
@@ -38,9 +58,33 @@ class _Archived(msgspec.Struct):
     taken: list[str]
 
 
-def backup(hf: Holdfast, path: str) -> Op[int]:
-    """Copy the whole store into one file, while others work; returns the number of runs."""
-    return int((yield Read(lambda: _backup(hf._store, _path_of(path)))))
+def backup(hf: Holdfast, path: str, *, runs: Collection[str] | None = None) -> Op[int]:
+    """Copy the whole store into one file, while others work; returns the number of runs.
+
+    With it goes what is set about queues, and the schedules. With ``runs`` only these, by their ids, and what they
+    need: the runs that they were forked from, and their children.
+    """
+    only = None if runs is None else (yield Read(lambda: _with_kin(hf._store, runs)))
+    return int((yield Read(lambda: _backup(hf._store, _path_of(path), only))))
+
+
+def _with_kin(store: Store, ids: Collection[str]) -> set[str]:
+    """The uids of these runs, of all that their histories begin in, and of their children."""
+    if isinstance(ids, str):
+        raise UsageError(f"{shown('runs', ids)}: takes a list of ids")
+    wanted: set[str] = set()
+    found = [(id, store.get(check_id(id))) for id in ids]
+    while found:
+        id, record = found.pop()
+        if record is None:
+            raise RunNotFound(id)
+        if record.uid not in wanted:
+            wanted |= {record.uid, *(link.uid for link in record.lineage)}
+            before = None
+            while page := store.find(Filter(parent=record.uid, hidden=None), before=before, limit=500):
+                before = page[-1].uid
+                found += [(part.id, part) for part in page]
+    return wanted
 
 
 def _path_of(path: Any) -> str:
@@ -75,7 +119,8 @@ def _backup(store: Store, path: str, only: Collection[str] | None = None) -> int
 
 
 def _lines(store: Store, only: Collection[str] | None) -> Iterator[bytes]:
-    yield msgspec.json.encode({"format": FORMAT, "oldest_reader": READER}) + b"\n"
+    kept = [_Kept(kind, one.name, one.value) for kind in KINDS for one in store.documents(kind)]
+    yield msgspec.json.encode(_Header(FORMAT, READER, kept if only is None else [])) + b"\n"
     runs: list[tuple[int, str]] = []
     before = None
     while page := store.find(Filter(hidden=None), before=before, limit=500):
@@ -106,13 +151,15 @@ def _archived(store: Store, uid: str) -> _Archived | None:
 def restore(hf: Holdfast, path: str) -> Op[tuple[str, ...]]:
     """Take in all runs of a backup; returns the ids of those that are parked until `Run.unblock`.
 
+    What is set about queues is taken in too, and the schedules, paused, where there are none of the same name.
+
     Nothing is restored if the file is damaged (`BackupDamaged`) or one of its runs is here already (`RunExists`).
     """
     return (yield Read(lambda: _restore(hf._store, _path_of(path))))  # type: ignore[no-any-return]
 
 
 def _restore(store: Store, path: str) -> tuple[str, ...]:
-    archive = _read(path)
+    documents, archive = _read(path)
     known = {archived.record.uid for archived in archive}
     # A fork whose origin is not in the backup was deleted, with its origin, while the backup was made.
     whole = [archived for archived in archive if all(link.uid in known for link in archived.record.lineage)]
@@ -128,6 +175,10 @@ def _restore(store: Store, path: str) -> tuple[str, ...]:
             record = replace(record, status=Status.BLOCKED, reason=RESTORED)
             parked.append(record.id)
         store.adopt(record, archived.entries, archived.items, archived.taken)
+    for one in documents:
+        store.put_document(
+            one.kind, one.name, schedules.paused(one.value) if one.kind == schedules.KIND else one.value, None
+        )
     return tuple(parked)
 
 
@@ -141,8 +192,8 @@ def _is_here(store: Store, record: RunRecord) -> bool:
     )
 
 
-def _read(path: str) -> list[_Archived]:
-    """The runs of a backup, after its digest was checked."""
+def _read(path: str) -> tuple[list[_Kept], list[_Archived]]:
+    """The documents and runs of a backup, after its digest was checked."""
     try:
         with open(path, "rb") as file:
             *lines, footer = file.read().splitlines(keepends=True)
@@ -154,7 +205,8 @@ def _read(path: str) -> list[_Archived]:
             raise BackupDamaged(path, "this is not a backup of Holdfast; nothing was restored", what="backup")
         if header["oldest_reader"] > READER:
             raise StoreTooNew(path, "it was written by a newer Holdfast; upgrade this one", what="backup")
-        return [msgspec.json.decode(line, type=_Archived) for line in lines[1:]]
+        documents = msgspec.json.decode(lines[0], type=_Header).documents
+        return documents, [msgspec.json.decode(line, type=_Archived) for line in lines[1:]]
     except OSError as error:
         raise StoreError(path, f"it could not be read: {error.strerror}", what="backup") from error
     except (ValueError, KeyError, TypeError) as error:

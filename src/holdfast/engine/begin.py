@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import new_uid
-from holdfast.engine.checks import check_options, tags_of
+from holdfast.engine.checks import (
+    check_dedup,
+    check_options,
+    check_priority,
+    check_queue,
+    check_texts,
+    moment_of,
+    seconds_of,
+    tags_of,
+)
+from holdfast.engine.dedup import find_alike
 from holdfast.engine.define import Workflow, current_scope
 from holdfast.engine.drive import Op, Read, Settle
 from holdfast.engine.driving import drive_on
-from holdfast.engine.inputs import QUEUE, Input
+from holdfast.engine.inputs import PLACE, QUEUE, Beginning, Input, Place
 from holdfast.engine.lease import Lease
 from holdfast.errors import (
     DefinitionChanged,
@@ -42,12 +53,12 @@ def start(
     """Run a workflow here until it finishes or pauses; its run.
 
     The same ``id`` again gives the same run, and goes on with it if nobody else does; another workflow or other
-    arguments under that id are refused with `DefinitionChanged`. ``deadline`` is how many seconds it may take.
+    arguments under that id are refused with `DefinitionChanged`. ``deadline`` is how many seconds it may take. It is
+    begun at once, whatever limits the queue has; they hold for what workers take.
     """
-    given = _checked(hf, workflow, args, kwargs, deadline, queue)
-    run, lease = yield from begin(
-        hf._engine, hf._run_class, workflow, given, id, held=True, tags=tags_of(tags), deadline=deadline, queue=queue
-    )
+    beginning = checked(hf, workflow, args, kwargs, deadline)
+    place = checked_place(queue)
+    run, lease = yield from begin(hf._engine, hf._run_class, beginning, id, held=True, tags=tags_of(tags), place=place)
     run._adopted = True
     yield from drive_on(run, lease)
     return run
@@ -62,20 +73,46 @@ def enqueue(
     tags: Mapping[str, str] | None = None,
     deadline: float | None = None,
     queue: str = QUEUE,
+    priority: int = 0,
+    delay: float | timedelta | datetime | None = None,
+    key: str | None = None,
+    dedup: str | None = None,
+    ttl: float | timedelta | None = None,
     **kwargs: Any,
 ) -> Op[Run]:
-    """Leave a workflow to a worker (``hf.work()``, here or in another process); its run. See `start`."""
-    given = _checked(hf, workflow, args, kwargs, deadline, queue)
+    """Leave a workflow to a worker (``hf.work()``, here or in another process); its run. See `start`.
+
+    Of a queue the highest ``priority`` is taken first. With ``delay`` it is begun that many seconds from now, or at
+    that time. ``key`` is what the queue's limit ``per_key`` counts by. ``dedup`` names what is to be done once: while
+    there is a run of this workflow with the same text (with ``ttl``, one that is younger than so many seconds), that
+    run is given, whatever its arguments and however it ended.
+    """
+    beginning = checked(hf, workflow, args, kwargs, deadline)
+    place = checked_place(queue, priority, key, delay, hf._store.clock.now())
+    check_dedup(id, dedup, ttl)
+    if dedup is not None:
+        seconds = None if ttl is None else seconds_of("ttl", ttl)
+        id, record = yield from find_alike(hf._store, beginning.workflow, dedup, ttl=seconds)
+        if record is not None:
+            return hf._handle(record)
     run, _ = yield from begin(
-        hf._engine, hf._run_class, workflow, given, id, held=False, tags=tags_of(tags), deadline=deadline, queue=queue
+        hf._engine, hf._run_class, beginning, id, held=False, tags=tags_of(tags), place=place, alike=dedup is not None
     )
     hf._engine.bell.ring()
     return run
 
 
-def _checked(
-    hf: Holdfast, workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any], deadline: Any, queue: Any
-) -> Input:
+def checked_place(queue: Any, priority: Any = 0, lane: Any = None, delay: Any = None, now: int = 0) -> Place:
+    """Where a run is to stand; raises `UsageError`."""
+    check_queue(queue)
+    check_priority(priority)
+    check_texts(key=lane)
+    at = moment_of("delay", delay, now) if delay is not None else 0
+    return Place(queue, priority, lane, at if at > now else None)
+
+
+def checked(hf: Holdfast, workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any], deadline: Any) -> Beginning:
+    """What a run is to begin with, where it may; raises `UsageError`, or says why a value cannot be stored."""
     if not isinstance(workflow, Workflow):
         how = "" if callable(workflow) else ", and give it here uncalled, then its arguments"
         raise UsageError(f"{workflow!r} is not a workflow; declare the function with @holdfast.workflow{how}")
@@ -87,34 +124,35 @@ def _checked(
             "the workflow as a function, and it becomes a child of that run"
         )
     check_options(deadline=deadline)
-    if not isinstance(queue, str) or not queue:
-        raise UsageError(f"queue={queue!r}: a queue has a name, which is text")
-    return Input.of(hf._codec, workflow, *workflow.bind(args, kwargs))
+    return Beginning.of(workflow, Input.of(hf._codec, workflow, *workflow.bind(args, kwargs)), deadline)
 
 
 def begin(
     engine: Engine,
     run_class: type[Run],
-    workflow: Workflow[..., Any],
-    given: Input,
+    beginning: Beginning,
     id: str | None,
     *,
     held: bool,
     tags: dict[str, str] | None = None,
-    deadline: float | None = None,
-    queue: str = QUEUE,
+    place: Place = PLACE,
     parent: Data | None = None,
     depth: int = 0,
+    alike: bool = False,
 ) -> Op[tuple[Run, Lease | None]]:
-    """The run of that id, made if there is none; with the lease, if it was made to be held."""
+    """The run of that id, made if there is none; with the lease, if it was made to be held.
+
+    One that is there must have the same input, unless it is enough that it is ``alike``.
+    """
     store = engine.store
     if id is not None:
         record = yield Read(lambda: store.get(check_id(id)))
         if record is not None:
-            yield Read(lambda: _check_same(engine, record, workflow, given))
+            if not alike:
+                yield Read(lambda: _check_same(engine, record, beginning))
             return run_class(engine, record.id, record.uid), None
     worker = (yield Read(engine.worker.ready)) if held else None
-    create, data = _create(engine, workflow, given, id, worker, tags or {}, deadline, queue, parent, depth)
+    create, data = create_of(engine, beginning, id, worker, tags or {}, place, parent, depth)
     ticket = engine.committer.submit(create)
     try:
         record = yield Settle(ticket)
@@ -126,7 +164,8 @@ def begin(
         raise
     run = run_class(engine, record.id, record.uid)
     if record.uid != create.record.uid:  # somebody made it in the same moment
-        yield Read(lambda: _check_same(engine, record, workflow, given))
+        if not alike:
+            yield Read(lambda: _check_same(engine, record, beginning))
         return run, None
     if not held:
         return run, None
@@ -148,58 +187,62 @@ def _let_go_unseen(
         yield from run_class(engine, record.id, record.uid)._let_go(lease)
 
 
-def _create(
+def create_of(
     engine: Engine,
-    workflow: Workflow[..., Any],
-    given: Input,
+    beginning: Beginning,
     id: str | None,
     worker: str | None,
     tags: dict[str, str],
-    deadline: float | None,
-    queue: str,
-    parent: Data | None,
-    depth: int,
+    place: Place,
+    parent: Data | None = None,
+    depth: int = 0,
 ) -> tuple[Create, Data]:
-    clock = engine.store.clock
+    """What makes the run, and what its first entry says."""
+    clock, given = engine.store.clock, beginning.given
     uid, now = new_uid(clock), clock.now()
     key = engine.journals.new_key(uid)
-    data: Data = {"definition": given.digest, "args": given.args, "kwargs": given.kwargs, "version": workflow.version}
-    data["module"] = workflow.__module__
-    seconds = workflow.deadline if deadline is None else deadline
+    data: Data = {"definition": given.digest, "args": given.args, "kwargs": given.kwargs, "version": beginning.version}
+    data["module"] = beginning.module
+    seconds = beginning.deadline
     if seconds is not None:
-        data |= {"deadline": now + round(seconds * 1_000_000), "seconds": seconds}
+        data |= {"deadline": (place.wake_at or now) + round(seconds * 1_000_000), "seconds": seconds}
     if parent is not None:
         data |= {"parent": parent, "depth": depth}
     if engine.tracer is not None:
         data["trace"] = engine.tracer.context()
-    payload = engine.journals.seal(uid, key is not None, f"0/{Kind.CREATED}", data, f"arguments of {workflow.name}")
+    payload = engine.journals.seal(
+        uid, key is not None, f"0/{Kind.CREATED}", data, f"arguments of {beginning.workflow}"
+    )
     root = genesis(uid)
     record = RunRecord(
         uid=uid,
-        id=id if id is not None else f"{workflow.name[:480]}-{uid}",
+        id=id if id is not None else f"{beginning.workflow[:480]}-{uid}",
         created_at=now,
         root=root,
-        workflow=workflow.name,
+        workflow=beginning.workflow,
         tags=tags,
         key_id=key.key_id if key else None,
         key_blob=key.blob if key else None,
-        queue=queue,
+        queue=place.queue,
+        priority=place.priority,
+        lane=place.lane,
         parent=parent["uid"] if parent else None,
-        status=Status.RUNNING if worker else Status.READY,
+        status=Status.RUNNING if worker else Status.WAITING if place.wake_at is not None else Status.READY,
         epoch=1 if worker else 0,
         worker=worker,
+        wake_at=place.wake_at,
     )
     return Create(record, (next_entry(root, 0, Kind.CREATED, now, None, payload),)), data
 
 
-def _check_same(engine: Engine, record: RunRecord, workflow: Workflow[..., Any], given: Input) -> None:
-    if record.workflow != workflow.name or record.queue is None:
+def _check_same(engine: Engine, record: RunRecord, beginning: Beginning) -> None:
+    if record.workflow != beginning.workflow or record.queue is None:
         what = f"workflow {record.workflow!r}" if record.queue is not None else "a loop that is driven by hand"
-        raise DefinitionChanged(record.id, f"it is a run of {what}, not of {workflow.name!r}; use another id")
+        raise DefinitionChanged(record.id, f"it is a run of {what}, not of {beginning.workflow!r}; use another id")
     uid, first = engine.journals.entry(record, record.base)
     if record.lineage:
         return  # a fork's input is what it was forked with
-    if engine.journals.data(record.id, uid, first).get("definition") != given.digest:
+    if engine.journals.data(record.id, uid, first).get("definition") != beginning.given.digest:
         raise DefinitionChanged(
-            record.id, f"it was started with other arguments for {workflow.name}; use another id, or fork it"
+            record.id, f"it was started with other arguments for {beginning.workflow}; use another id, or fork it"
         )

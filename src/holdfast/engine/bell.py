@@ -1,9 +1,10 @@
 """Noticing that something happened in the store: rung within the process, and looked for across processes.
 
 Whoever posts, enqueues or lets go of a run rings the bell of its own engine. What other processes commit is noticed by
-the store's version, which costs next to nothing to ask for: one look every few milliseconds for the whole process,
-however many runs wait, and none while nobody listens. Who listens in a store that is busy is woken no more often than
-that.
+the store's version. On one machine that costs next to nothing to ask for: one look every few milliseconds for the whole
+process, however many runs wait, and none while nobody listens. Who listens in a store that is busy is woken no more
+often than that. A store across a network tells by itself (`holdfast.stores.base.Telling`), and is asked now and then,
+in case that was lost.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast.stores.base import Store
+from holdfast.aside import aside
+from holdfast.stores.base import Store, Telling
 
 if TYPE_CHECKING:
     import asyncio
-
-LOOK_EVERY = 0.05  # seconds
 
 Heard = tuple[int, int]  # the store's version, and how often the bell was rung
 
@@ -31,6 +31,7 @@ class Bell:
         self._rung = threading.Condition()
         self._count = 0
         self._loops: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._attends = not isinstance(store, Telling)
 
     def heard(self) -> Heard:
         """What to give to `listen`, asked for before looking at the store."""
@@ -47,11 +48,20 @@ class Bell:
             with suppress(RuntimeError):  # its loop is closed, so nobody waits there any longer
                 loop.call_soon_threadsafe(event.set)
 
+    def _attend(self) -> None:
+        """From the first time on that somebody listens here, let the store tell."""
+        if not self._attends:
+            self._attends = True
+            assert isinstance(self._store, Telling)
+            self._store.listen(lambda uid: self.ring())
+
     def listen(self, heard: Heard, seconds: float | None) -> None:
         """Return when something was committed since, or after that many seconds."""
+        self._attend()
         until = None if seconds is None else time.monotonic() + seconds
         while True:
-            left = LOOK_EVERY if until is None else min(LOOK_EVERY, until - time.monotonic())
+            every = self._store.look_every
+            left = every if until is None else min(every, until - time.monotonic())
             if left <= 0:
                 return
             with self._rung:
@@ -63,6 +73,7 @@ class Bell:
         """The same for a caller on an event loop. With ``here``, what other processes commit is of no interest."""
         import asyncio
 
+        self._attend()
         event, loop = asyncio.Event(), asyncio.get_running_loop()
         until = None if seconds is None else time.monotonic() + seconds
         with self._rung:
@@ -74,10 +85,11 @@ class Bell:
                 if left is not None and left <= 0:
                     return
                 if not here:
-                    left = LOOK_EVERY if left is None else min(LOOK_EVERY, left)
+                    every = self._store.look_every
+                    left = every if left is None else min(every, left)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(event.wait(), left)
-                if not here and self.heard() != heard:
+                if not here and await aside(self._store, self.heard) != heard:
                     return
         finally:
             with self._rung:

@@ -117,6 +117,7 @@ def _all(scope: Scope, name: str, branches: list[Branch], limit: int | None, kee
     if scope.execution.workflow.is_async:
         return _all_async(scope, name, branches, limit, keep_errors)
     pool = Threads(scope, name, branches, limit)
+    scope.execution.fans[f"{scope.path}{name}"] = pool.futures
     pool.wait()
     return _results(pool.outcomes(), keep_errors)
 
@@ -142,20 +143,36 @@ class _Failed:
 class Threads:
     """The branches of a sync workflow, each in a thread."""
 
-    def __init__(self, scope: Scope, name: str, branches: list[Branch], limit: int | None) -> None:
+    def __init__(
+        self, scope: Scope, name: str, branches: Sequence[Branch], limit: int | None, *, more: int = 0
+    ) -> None:
         self.scope = scope
         self.scopes = [scope.branch(f"{name}.{n}") for n in range(1, len(branches) + 1)]
-        workers = max(1, min(limit or MAX_THREADS, len(branches), MAX_THREADS))
+        workers = max(1, min(limit or MAX_THREADS, len(branches) + more, MAX_THREADS))
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="holdfast-branch")
         self.futures: list[Future[Any]] = []
         self._busy = 0
         self._idle = threading.Condition()
+        for inner, branch in zip(self.scopes, branches, strict=True):
+            self.begin(inner, branch)
+
+    def begin(self, inner: Scope, branch: Branch) -> Future[Any]:
+        """Have a branch called; ``more`` says how many are to come like this."""
+        context = copy_context()
+        context.run(current_scope.set, inner)
+        assert callable(branch)
         with self._interruptible():
-            for inner, branch in zip(self.scopes, branches, strict=True):
-                context = copy_context()
-                context.run(current_scope.set, inner)
-                assert callable(branch)
-                self.futures.append(self._pool.submit(self._call, context, branch))
+            self.futures.append(self._pool.submit(self._call, context, branch))
+        return self.futures[-1]
+
+    def close(self) -> None:
+        """Nothing more is begun; what is still being called is left to itself."""
+        self._pool.shutdown(wait=False)
+
+    def wait_for_any(self, futures: Sequence[Future[Any]]) -> None:
+        """Until one of these has ended, or waits for something durable."""
+        with self._interruptible():
+            wait_for_threads(futures, return_when=FIRST_COMPLETED)
 
     def _call(self, context: Context, branch: Callable[[], Any]) -> Any:
         with self._idle:
@@ -194,6 +211,7 @@ class Threads:
         try:
             yield
         except BaseException:
+            self.scope.execution.interrupted = True
             self.scope.execution.release()
             self._pool.shutdown(wait=False, cancel_futures=True)
             with self._idle:  # the pool may not know yet of a thread that it was just starting
@@ -227,6 +245,7 @@ async def _all_async(scope: Scope, name: str, branches: list[Branch], limit: int
         start(scope, f"{name}.{n}", _limited(branch, slots) if slots else awaited(branch))
         for n, branch in enumerate(branches, 1)
     ]
+    scope.execution.fans[f"{scope.path}{name}"] = tasks
     try:
         if tasks:
             await asyncio.wait(tasks)

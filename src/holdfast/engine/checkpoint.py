@@ -13,6 +13,7 @@ from holdfast.engine.pauses import question
 from holdfast.engine.steps import effect
 from holdfast.errors import Redacted
 from holdfast.fold import Fold
+from holdfast.journal import Data
 from holdfast.model import RunRecord
 from holdfast.views import Effect, Question, moment
 
@@ -50,8 +51,10 @@ class Checkpoint:
         self.saved_at: datetime | None = moment(saved.at) if saved is not None else None
         self.step: int | None = self._value(tree.get("step"), "step")
         self.node: str | None = self._value(tree.get("node"), "node")
-        self.next: str | None = self._value(tree.get("next"), "next")
         self.queue: Any = self._value(tree.get("queue"), "queue")
+        self.next: str | None = self._value(tree.get("next"), "next")
+        if "graph" in tree:  # whose queue says what comes next
+            self.next = self.queue[0].partition(":")[0] if self.queue else None
         self.variables: Any = self._value(tree.get("variables"), "variables")
 
     def __repr__(self) -> str:
@@ -80,6 +83,12 @@ class Checkpoint:
         """The results of the completed steps, by their keys. Those that were erased are left out."""
         steps = self._steps.load().steps
         return {key: self._value(step.result, f"result of {key}") for key, step in steps.items() if not step.erased}
+
+    @property
+    def raw_results(self) -> dict[str, Any]:
+        """The same in a readable JSON form that needs none of the user's classes."""
+        steps = self._steps.load().steps
+        return {key: self._journals.codec.raw(step.result) for key, step in steps.items() if not step.erased}
 
     @property
     def completed(self) -> frozenset[str]:
@@ -115,4 +124,13 @@ class Checkpoint:
         ended = self._steps.load().ended
         if ended is not None and "erased" in ended[1]:
             raise Redacted(self.run, "its result was erased on request")
-        return self._value(ended[1].get("result"), "result") if ended is not None else None
+        return self._value(self._result(ended[1]), "result", self._state_type) if ended is not None else None
+
+    def _result(self, ended: Data) -> Tree:
+        return self._journals.result(self._record, ended)
+
+    @property
+    def raw_result(self) -> Any:
+        """The same in a readable JSON form that needs none of the user's classes; None if it was erased."""
+        ended = self._steps.load().ended
+        return self._journals.codec.raw(self._result(ended[1])) if ended is not None else None

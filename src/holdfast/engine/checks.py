@@ -84,6 +84,62 @@ def seconds_of(name: str, given: Any) -> float:
     return float(value)
 
 
+MAX_PRIORITY = 1 << 31
+
+
+def check_queue(queue: Any) -> None:
+    """The name of a queue."""
+    if not isinstance(queue, str) or not queue:
+        raise UsageError(f"{shown('queue', queue)}: a queue has a name, which is text")
+
+
+def check_bounds(given: dict[str, Any]) -> None:
+    """What is set about a queue, but for its rate."""
+    for name, value in given.items():
+        if name == "paused":
+            if not isinstance(value, bool):
+                raise UsageError(f"{shown(name, value)}: True or False is wanted")
+        elif value is not None and (not _is_int(value) or value < 1):
+            raise UsageError(f"{shown(name, value)}: an int of at least 1 is wanted, or None for no limit")
+
+
+def rate_of(given: Any) -> tuple[int, float] | None:
+    """How many runs may be begun in how many seconds."""
+    if given is None:
+        return None
+    pair: tuple[Any, Any] = tuple(given) if isinstance(given, tuple | list) and len(given) == 2 else (0, 0)
+    count, seconds = pair
+    seconds = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds < math.inf
+    if not _is_int(count) or not is_number or count < 1:
+        raise UsageError(f"{shown('rate', given)}: give (count, seconds), such as rate=(100, 60.0) for 100 a minute")
+    return count, float(seconds)
+
+
+def check_priority(priority: Any) -> None:
+    """How far in front of its queue a run stands."""
+    if not _is_int(priority) or not -MAX_PRIORITY < priority < MAX_PRIORITY:
+        raise UsageError(f"{shown('priority', priority)}: an int is wanted; a higher one is taken first, 0 is usual")
+
+
+def check_dedup(id: Any, dedup: Any, ttl: Any) -> None:
+    """What is to be done once."""
+    check_texts(dedup=dedup)
+    if dedup is not None and id is not None:
+        raise UsageError("give id= or dedup=, not both: with dedup= the id is made from its text")
+    if dedup is None and ttl is not None:
+        raise UsageError(f"{shown('ttl', ttl)}: it is how long dedup= counts, so give that too")
+
+
+def moment_of(name: str, given: Any, now: int) -> int:
+    """A time to come: a datetime, or how long from now."""
+    if isinstance(given, datetime):
+        at = micros_of(name, given)
+        assert at is not None
+        return at
+    return now + round(seconds_of(name, given) * 1_000_000)
+
+
 def check_texts(**values: Any) -> None:
     """Parameters that are text, or left out."""
     for name, value in values.items():

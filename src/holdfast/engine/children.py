@@ -25,6 +25,7 @@ from holdfast.errors import (
     Claimed,
     DefinitionChanged,
     HoldfastError,
+    Redacted,
     RunBlocked,
     RunCancelled,
     RunDamaged,
@@ -88,16 +89,19 @@ def child(
     finally:
         execution.active.pop(key, None)
 
-    def ready() -> bool:
+    ended = False
+
+    def look() -> None:
+        nonlocal ended
         try:
             record = run._record()  # of one that leaves word just now, the status does not tell yet
-            return record.status in ENDED or run._refold(record).ended is not None
+            ended = record.status in ENDED or run._refold(record).ended is not None
         except RunDamaged:
-            return False  # until a person has seen to it
+            ended = False  # until a person has seen to it
         except HoldfastError as error:
             execution.unwind(Aborted(error))
 
-    yield from wait(execution, scope, key, None, ready)
+    yield from wait(execution, scope, key, None, lambda: ended, look)
     return (yield from _result(execution, key, {"key": key, "n": n, "digest": given.digest}, run, workflow))
 
 
@@ -108,21 +112,20 @@ def _drive(execution: Execution, workflow: Workflow[..., Any], given: Input, id:
     """
     from holdfast.engine.begin import begin
     from holdfast.engine.driving import drive_on
-    from holdfast.engine.inputs import QUEUE
+    from holdfast.engine.inputs import QUEUE, Beginning, Place
 
     parent = {"uid": execution.run.uid, "id": execution.run.id, "key": key}
-    queue = execution.lease.record.queue or QUEUE
+    place = Place(execution.lease.record.queue or QUEUE, execution.lease.record.priority)
     try:
         run, lease = yield from begin(
             execution.engine,
             type(execution.run),
-            workflow,
-            given,
+            Beginning.of(workflow, given, None),
             id,
             held=True,
             parent=parent,
             depth=depth,
-            queue=queue,
+            place=place,
         )
         if lease is None and (yield Read(run._record)).parent != execution.run.uid:
             raise DefinitionChanged(id, f"it is not a child of run {execution.run.id!r}")
@@ -174,7 +177,13 @@ def _result(execution: Execution, key: str, data: Data, run: Run, workflow: Work
     if "erased" in ended:
         execution.park_erased(key, "result")
     if status is Status.COMPLETED:
-        seq = yield from execution.write([(Kind.DONE, {**data, "result": ended.get("result")})])
+        try:
+            result = yield Read(lambda: run._journals.result(record, ended))
+        except Redacted:
+            execution.park_erased(key, "result")
+        except RunDamaged as damage:
+            execution.park(f"what {key!r} gave cannot be read: {damage}; then run.unblock()")
+        seq = yield from execution.write([(Kind.DONE, {**data, "result": result})])
         yield from execution.in_turn(seq)
         return execution.value(execution.lease.fold.steps[key], key, workflow.types().get("return"))
     failed: Exception

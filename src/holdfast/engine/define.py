@@ -21,7 +21,10 @@ from holdfast.engine.undo import check_signature, declared_name, name_of
 from holdfast.errors import UndoRefused, UsageError
 
 if TYPE_CHECKING:
+    from holdfast.codec import Codec
+    from holdfast.engine.execution import Execution
     from holdfast.engine.scope import Scope
+    from holdfast.model import RunRecord
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -237,6 +240,13 @@ def _warn_if_lost(name: str) -> None:
         )
 
 
+class Edited(Struct, frozen=True):
+    """What is to be saved after an edit: the delta to what was saved before; or the whole, if there was nothing."""
+
+    delta: dict[str, Any] | None
+    tree: dict[str, Any] | None = None
+
+
 class Workflow(Generic[P, R]):
     """A function whose runs are durable."""
 
@@ -267,6 +277,26 @@ class Workflow(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<workflow {self.label}>"
+
+    # Another kind of workflow than a function may say these in its own way.
+
+    state_type: Any = None  # what the states that it saves are read as
+    keeps_place: bool = False  # whether it goes on from the state that it saved, and not from the top
+
+    def edit(self, codec: Codec, input: dict[str, Any], saved: Any, update: Any, as_node: str | None) -> Edited | None:
+        """What an update by a person makes of what a run has saved; None: what is given is the state as a whole."""
+        return None
+
+    def of_run(self, codec: Codec, input: dict[str, Any]) -> Workflow[..., Any]:
+        """The workflow of one run: another one, if what it does is in its input.
+
+        Raises `UsageError` if this process lacks what it needs; then the run waits for another one.
+        """
+        return self
+
+    def completed(self, execution: Execution, value: Any) -> dict[str, Any]:
+        """What is kept of what the function gave, when the run is completed."""
+        return {"result": execution.codec.encode(value, f"result of {self.name}")}
 
     @property
     def label(self) -> str:
@@ -332,6 +362,14 @@ def registered(name: str | None, version: str | None = None, module: str | None 
     return found[0] if found else None
 
 
+def state_type(record: RunRecord) -> Any:
+    """What the states of a run are read as, if what it is a run of tells."""
+    if record.queue is None:
+        return None
+    known = {one.state_type for one in _workflows.get(record.workflow or "", {}).values()}
+    return known.pop() if len(known) == 1 else None
+
+
 def registered_names() -> frozenset[str]:
     """The names of all workflows that this process has."""
     return frozenset(_workflows)
@@ -377,7 +415,7 @@ def workflow(
             on_failure=on_failure,
             deadline=deadline,
         )
-        _workflows.setdefault(made.name, {})[version, _home(function)] = made
+        register(made)
         return made
 
     return declare(function) if function is not None else declare
@@ -393,10 +431,15 @@ def _check_function(what: str, function: Any) -> None:
         raise UsageError(f"{what} {function.__qualname__}: a generator cannot be kept and gone on with; {remedy}")
 
 
-def _home(function: Callable[..., Any]) -> str:
-    """Where a function is from: its file, since a script may be imported under a second name."""
-    module = sys.modules.get(function.__module__)
-    return getattr(module, "__file__", None) or function.__module__
+def register(workflow: Workflow[..., Any]) -> None:
+    """Make a workflow known, so that runs of it are found again by its name."""
+    _workflows.setdefault(workflow.name, {})[workflow.version, _home(workflow)] = workflow
+
+
+def _home(workflow: Workflow[..., Any]) -> str:
+    """Where a workflow is from: its file, since a script may be imported under a second name."""
+    module = sys.modules.get(workflow.__module__)
+    return getattr(module, "__file__", None) or workflow.__module__
 
 
 @overload

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Generator
 from types import MethodType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
 
+from holdfast.aside import aside
 from holdfast.clock import Clock, SystemClock
 from holdfast.commit import Committer, Ticket
 from holdfast.engine.bell import Bell, Heard
@@ -166,8 +167,9 @@ def drive(operation: Op[R], committer: Committer) -> R:
 
 
 async def drive_async(operation: Op[R], committer: Committer) -> R:
-    """Carry out an operation, awaiting where it waits. Reads of embedded stores are too short to leave the loop."""
+    """Carry out an operation, awaiting where it waits."""
     committer.check_process()
+    local = not committer.store.networked
     try:
         request = next(operation)
         while True:
@@ -175,7 +177,7 @@ async def drive_async(operation: Op[R], committer: Committer) -> R:
                 if type(request) is Settle:
                     value = await committer.settle_async(request.ticket)
                 elif type(request) is Read:
-                    value = request.ask()
+                    value = request.ask() if local else await aside(committer.store, request.ask)
                 elif type(request) is Call:
                     value = request.function(*request.args, **request.kwargs)
                     if hasattr(value, "__await__"):

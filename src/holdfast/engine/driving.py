@@ -46,7 +46,8 @@ from holdfast.errors import (
     ValueRefused,
     WorkflowMissing,
 )
-from holdfast.model import Change, Kind, Status
+from holdfast.fold import Fold
+from holdfast.model import Change, Kind, RunRecord, Status
 
 if TYPE_CHECKING:
     from holdfast.engine.run import Run
@@ -72,6 +73,31 @@ def drive_on(run: Run, lease: Lease | None = None) -> Op[None]:
         lease = None
 
 
+def drive_taken(run: Run, record: RunRecord) -> Op[None]:
+    """Drive a run that was taken from its queue, once. If there is more to do then, it is due, and to be taken again.
+
+    Who would go on with it without asking the queue would have one more than the queue's limits allow.
+    """
+    try:
+        lease = yield from run._take_up(record, Change(status=Status.READY, release=True))
+        yield from execute(run, lease)
+    except (RunEnded, LeaseLost):
+        return
+
+
+def unstick(run: Run, record: RunRecord) -> Op[None]:
+    """Let go of a run that this process could not let go of, since the store could not be written. Then it is due."""
+    stuck = run._engine.stuck.pop(run.uid, None)
+    if stuck is not None:
+        yield from run._let_go(*stuck)
+
+
+def give_back(run: Run, record: RunRecord) -> Op[None]:
+    """Give up a run that was taken from its queue, and not begun."""
+    lease = Lease(record, run._journals, run._committer, Fold(run.id))
+    yield from run._let_go(lease, Change(status=Status.READY, release=True))
+
+
 def execute(run: Run, lease: Lease) -> Op[Status]:
     """One drive under the lease, which is given up in the end; the status that the run has then.
 
@@ -80,8 +106,12 @@ def execute(run: Run, lease: Lease) -> Op[Status]:
     record = lease.record
     version = lease.fold.input.get("version")
     workflow = registered(record.workflow, version, lease.fold.input.get("module"))
-    if workflow is None:
-        reason = missing(record.workflow, version)
+    reason = missing(record.workflow, version) if workflow is None else None
+    try:
+        workflow = workflow.of_run(run._codec, lease.fold.input) if workflow is not None else None
+    except UsageError as error:
+        reason = str(error)
+    if workflow is None or reason is not None:
         waits = Change(status=Status.READY, release=True, reason=f"waits for another process: {reason}")
         yield from run._let_go(lease, waits)
         raise WorkflowMissing(run.id, reason)
@@ -261,8 +291,8 @@ def finish(run: Run, execution: Execution, outcome: Outcome) -> Op[Status]:
             if (left := leftover(execution)) is not None:
                 return (yield from park(run, lease, left_out(left)))
             try:
-                result = execution.codec.encode(value, f"result of {workflow.name}")
-                return (yield from end(run, lease, Kind.COMPLETED, {"result": result}))
+                result = workflow.completed(execution, value)
+                return (yield from end(run, lease, Kind.COMPLETED, result))
             except ValueRefused as error:
                 return (yield from fail(run, execution, error))
         case Raised(error):

@@ -56,7 +56,7 @@ def fail(run: Run, execution: Execution, error: Exception) -> Op[Status]:
     text = data["error"]
     data["keys"] = _causes(error, execution.failed)
     tell(WARNING, "run.failed", "run {run}: failed: {error}", run=run.id, error=text)
-    if execution.workflow.on_failure == "rollback":
+    if execution.workflow.on_failure == "rollback" or getattr(error, "wants_rollback", False):
         try:
             return (yield from end_by_rollback(run, lease, {"failure": data}, Status.FAILED))
         except UndoRefused as refused:

@@ -13,8 +13,9 @@ way, from then on every durable call raises `Unwind` again, so that ``finally`` 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from holdfast.engine.attempts import attempts
@@ -53,10 +54,13 @@ class Execution:
         self.outcome: Outcome | None = None
         self.active: dict[str, float] = {}  # the steps that run now, and since when
         self.called: set[str] = set()  # these, and those that wait to be tried again
+        self.fans: dict[str, Sequence[Any]] = {}  # the branches of each gather and map: futures or tasks
         self.waits: dict[str, int | None] = {}  # what is waited for by key, and until when
         self.stirred = False  # whether something came for a branch that waits
+        self.stirs = 0  # how often those that wait were woken to look
         self.over = False  # whether the thread that calls the function has come to its end
         self.abandoned = False  # whether nobody waits for that any longer
+        self.interrupted = False  # whether whoever waits for its branches was interrupted
         self.failed: list[tuple[BaseException, str]] = []  # errors that were given to the workflow, with their keys
         self.consumed: set[str] = set()
         self.patches: dict[str, bool] = {}
@@ -76,10 +80,19 @@ class Execution:
         chapter = self.lease.record.chapter
         return f"{generation}.{chapter}" if chapter else f"{generation}"
 
+    @property
+    def may_await(self) -> bool:
+        """Whether the code that makes a call can await what it gives."""
+        return self.workflow.is_async
+
     def perform(self, operation: Op[Any]) -> Any:
         """Carry out an operation of the workflow: now, or as something to await."""
         if self.workflow.is_async:
             return drive_async(operation, self.committer)
+        return drive(operation, self.committer)
+
+    def carry_out(self, operation: Op[T]) -> T:
+        """Carry out an operation right here, for a plain function that waits for what it gives."""
         return drive(operation, self.committer)
 
     # --- taking the function apart
@@ -218,6 +231,16 @@ class Execution:
             f"results={{{key!r}: ...}}, roll it back to before that, or cancel it"
         )
 
+    def leave_behind(self, ahead: Collection[str]) -> None:
+        """Of what the journal has, only calls under these paths are still to come: all others count as made."""
+        paths, fold = tuple(ahead), self.lease.fold
+        for known in (fold.steps, fold.failures, fold.timers, fold.intents, fold.attempts, fold.children):
+            for key, found in known.copy().items():
+                if not key.startswith(paths):
+                    self.consumed.add(key)
+                    if isinstance(found, Step | Failed):
+                        self.given(found.seq)
+
     # --- steps
 
     def step(
@@ -271,8 +294,8 @@ class Execution:
             return (yield from act(self, scope, data, step, args, kwargs, trees, named))
         return (yield from attempts(self, scope, data, step, args, kwargs))
 
-    def is_alone(self, step: StepFunction[..., Any]) -> bool:
-        """Whether what the step gives need not be handed out in turn."""
+    def is_alone(self) -> bool:
+        """Whether what an async step gives need not be handed out in turn."""
         return True
 
     def describe(
@@ -282,22 +305,17 @@ class Execution:
         if not args and not kwargs:
             return [], {}, "" if step.check_args else None
         codec = self.codec
-        trees: list[Any] = []
-        named: dict[str, Any] = {}
-        for value in args:
-            trees.append(codec.encode(value, f"{step.name}.args[{len(trees)}]"))
-        for word, value in kwargs.items():
-            named[word] = codec.encode(value, f"{step.name}.{word}")
+        trees, named = codec.encode_call(step.name, args, kwargs)
         if not step.check_args:
             return trees, named, None
-        return trees, named, self._digest(step, trees, named) if named else codec.digest([trees, named])
+        return trees, named, self._digest(step, trees, named) if named else codec.short_digest([trees, named])
 
     def _digest(self, step: StepFunction[..., Any], trees: list[Any], named: dict[str, Any]) -> str:
         """The same for an argument that is given by its name as for one given by position."""
         with suppress(TypeError):  # they do not fit, which the call itself will say
             bound = step.signature.bind(*trees, **named)
-            return self.codec.digest([list(bound.args), bound.kwargs])
-        return self.codec.digest([trees, named])
+            return self.codec.short_digest([list(bound.args), bound.kwargs])
+        return self.codec.short_digest([trees, named])
 
     def value(self, found: Step, key: str, as_type: Any = None) -> Any:
         """A stored result as the value that it was."""
@@ -320,12 +338,7 @@ class Execution:
 
     def submit(self, lines: Sequence[tuple[str, Data]], what: str = "entry", **how: Any) -> Ticket:
         """Put entries in line to be journaled."""
-        try:
-            return self.lease.write(lines, what=what, **how)
-        except ValueRefused:
-            raise
-        except HoldfastError as error:  # a lost lease, a full disk: not an error of the workflow
-            self.unwind(Aborted(error))
+        return self.submitted(partial(self.lease.write, lines, what=what, **how))
 
     def submit_one(self, kind: str, data: Data, what: str) -> Ticket:
         """The same for one entry."""
@@ -334,6 +347,15 @@ class Execution:
         except ValueRefused:
             raise
         except HoldfastError as error:
+            self.unwind(Aborted(error))
+
+    def submitted(self, submit: Callable[[], Ticket]) -> Ticket:
+        """Have something put in line by a method of the lease."""
+        try:
+            return submit()
+        except ValueRefused:
+            raise
+        except HoldfastError as error:  # a lost lease, a full disk: not an error of the workflow
             self.unwind(Aborted(error))
 
     def take_in(self) -> Op[None]:

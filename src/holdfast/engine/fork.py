@@ -14,6 +14,7 @@ from holdfast.codec import Tree
 from holdfast.engine.checks import check_seq
 from holdfast.engine.define import registered
 from holdfast.engine.drive import Op, Read, Settle
+from holdfast.engine.edits import edited_text
 from holdfast.errors import NoCheckpoint, Redacted, RunExists, UsageError
 from holdfast.fold import Fold
 from holdfast.forms import check_answer, load_form
@@ -35,15 +36,18 @@ def fork(
     input: Mapping[str, Any] | None = None,
     results: Mapping[str, Any] | None = None,
     answers: Mapping[str, Any] | None = None,
+    edit: Any = None,
 ) -> Op[Run]:
     """A new run that shares this one's history up to ``at`` (by default: all of it) and then goes its own way.
 
     Of a workflow's run, it can go another way: ``input`` changes arguments by their names (then it begins at the
     beginning, unless ``at`` says otherwise), ``results`` what steps gave, by their keys, and ``answers`` what was
     answered, by the keys of the questions (``ask#1``); then it goes on right after the first of these. With
-    ``at="failure"`` it goes on right before the step that failed. Its deadline begins anew.
+    ``at="failure"`` it goes on right before the step that failed. Its deadline begins anew. Of a graph's run, ``edit``
+    is an update of the state that it begins with.
     """
-    [made] = yield from fork_each(run, [{"at": at, "id": id, "input": input, "results": results, "answers": answers}])
+    way = {"at": at, "id": id, "input": input, "results": results, "answers": answers, "edit": edit}
+    [made] = yield from fork_each(run, [way])
     return made
 
 
@@ -52,9 +56,11 @@ def fork_each(run: Run, ways: Sequence[Mapping[str, Any]]) -> Op[list[Run]]:
     record = yield Read(run._record)
     creates: list[Create] = []
     for way in ways:
-        unknown = set(way) - {"at", "id", "input", "results", "answers"}
+        unknown = set(way) - {"at", "id", "input", "results", "answers", "edit"}
         if unknown:
-            raise UsageError(f"fork has no {', '.join(sorted(unknown))}; it takes at, id, input, results and answers")
+            raise UsageError(
+                f"fork has no {', '.join(sorted(unknown))}; it takes at, id, input, results, answers, edit"
+            )
         creates.append((yield Read(lambda way=way: _create(run, record, **way))))  # type: ignore[misc]
     tickets = [run._committer.submit(create) for create in creates]
     made: list[Run] = []
@@ -79,6 +85,7 @@ def _create(
     input: Mapping[str, Any] | None = None,
     results: Mapping[str, Any] | None = None,
     answers: Mapping[str, Any] | None = None,
+    edit: Any = None,
 ) -> Create:
     changed = {**(results or {}), **_checked(run, record, answers or {})}
     point, again = _point(run, record, at, bool(input), list(changed))
@@ -99,7 +106,13 @@ def _create(
         data["input"] = given
     payload = run._journals.seal(uid, key is not None, f"{point + 1}/{Kind.FORKED}", data, "fork")
     state = shared.seq if shared.kind == Kind.SAVED else shared.state
-    entry = next_entry(shared.hash, point + 1, Kind.FORKED, now, state, payload)
+    entries = [next_entry(shared.hash, point + 1, Kind.FORKED, now, state, payload)]
+    if edit is not None:
+        text, snapshot = edited_text(run, record, point, edit)
+        seq = point + 2
+        payload = run._journals.seal_text(uid, key is not None, f"{seq}/{Kind.SAVED}", text, "state")
+        begins = seq if snapshot is None else snapshot
+        entries.append(next_entry(entries[0].hash, seq, Kind.SAVED, now, begins, payload))
     chapter = run._journals.chapter(record, point)
     waiting = record.queue is None and (
         shared.kind == Kind.ASKED or (point == record.seq and record.status is Status.WAITING)
@@ -120,7 +133,7 @@ def _create(
         rewinds=fork_rewinds(record, point),
         chapter=chapter,
     )
-    return Create(child, (entry,))
+    return Create(child, tuple(entries))
 
 
 def _point(run: Run, record: RunRecord, at: Point, has_input: bool, keys: list[str]) -> tuple[int, list[str]]:

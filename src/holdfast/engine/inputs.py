@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 QUEUE = "default"
 
 
+class Place(Struct, frozen=True):
+    """Where a new run stands: in which queue, how far in front, in which lane, and from when on."""
+
+    queue: str = QUEUE
+    priority: int = 0
+    lane: str | None = None
+    wake_at: int | None = None
+
+
+PLACE = Place()
+
+
 class Input(Struct, frozen=True):
     """The arguments of a workflow as they are stored, and a digest of them."""
 
@@ -28,13 +40,29 @@ class Input(Struct, frozen=True):
 
     @classmethod
     def of(cls, codec: Codec, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Input:
-        trees = [codec.encode(value, f"{workflow.name}.args[{n}]") for n, value in enumerate(args)]
-        named = {name: codec.encode(value, f"{workflow.name}.{name}") for name, value in kwargs.items()}
+        trees, named = codec.encode_call(workflow.name, args, kwargs)
         return cls(trees, named, codec.digest([workflow.name, trees, named]))
+
+
+class Beginning(Struct, frozen=True):
+    """What a run of a workflow begins with, as it is stored. Of the workflow no more is needed to make the run."""
+
+    workflow: str
+    version: str | None
+    module: str
+    given: Input
+    deadline: float | None = None  # seconds
+
+    @classmethod
+    def of(cls, workflow: Workflow[..., Any], given: Input, deadline: float | None) -> Beginning:
+        seconds = workflow.deadline if deadline is None else deadline
+        return cls(workflow.name, workflow.version, workflow.__module__, given, seconds)
 
 
 def arguments_of(run: Run, lease: Lease, workflow: Workflow[..., Any]) -> tuple[list[Any], dict[str, Any]]:
     """The stored arguments as values."""
+    if workflow.keeps_place and lease.record.state is not None:
+        return [None], {}  # they are not asked for any more
     given = lease.fold.input
     if given.get("args") is None:
         raise Redacted(run.id, "its input was erased on request")

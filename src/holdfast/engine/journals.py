@@ -22,7 +22,7 @@ from holdfast.codec import (
     expand,
     from_text,
     left_of,
-    patch,
+    patch_owned,
     redacted_digest,
     squeeze,
     to_text,
@@ -143,6 +143,13 @@ class Journals:
             key = self._remember(uid, self.keyring.unwrap(uid, wrapped, of=f"run {record.id!r}"))
         return key
 
+    def learn_key(self, uid: str, wrapped: WrappedKey, of: str) -> None:
+        """Unwrap a data key that does not stand in a run's record, so that what it sealed can be opened."""
+        if uid not in self._keys:
+            if self.keyring is None:
+                raise KeyMissing(f"{of} is encrypted with key {wrapped.key_id!r}; open the store with keys=")
+            self._remember(uid, self.keyring.unwrap(uid, wrapped, of=of))
+
     def data(self, run: str, uid: str, entry: Entry) -> Data:
         """The payload of an entry. Of an erased one, what stayed of it; with ``erased`` set."""
         return self._measured_entry(run, uid, entry)[0]
@@ -245,12 +252,19 @@ class Journals:
                     record.id, f"the state at {seq} builds on entry {entry.seq}, which was erased on request"
                 )
             try:
-                tree = data["s"] if "s" in data else patch(tree, data["d"]) if data["d"] is not None else tree
+                tree = data["s"] if "s" in data else patch_owned(tree, data["d"])  # of its own: it was read just now
             except (KeyError, ValueError) as error:
                 raise RunDamaged(record.id, f"the state in entry {entry.seq} does not add up: {error}") from error
         if not isinstance(tree, dict):
             raise RunDamaged(record.id, f"the state at {seq} has no beginning: entry {last.state} is missing")
         return Saved(seq, last.at, tree, last.state, size)
+
+    def result(self, record: RunRecord, ended: Data) -> Tree:
+        """What a run was completed with, which may be its state."""
+        if (seq := ended.get("saved")) is None:
+            return ended.get("result")
+        saved = self.state(record, seq)
+        return saved.tree["state"] if saved is not None else None
 
 
 def check_gapless(run: str, entries: list[Entry], lo: int, hi: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.codec import Tree, diff, to_text
+from holdfast.codec import Tree, check_size, diff, patch_owned, to_text
 from holdfast.commit import Committer, Ticket
 from holdfast.engine.journals import Journals, Saved
 from holdfast.errors import HoldfastError, LeaseLost, Redacted, RunDamaged
@@ -32,7 +32,8 @@ class Lease:
     def __init__(self, record: RunRecord, journals: Journals, committer: Committer, fold: Fold) -> None:
         assert record.worker is not None
         self.lock = threading.RLock()
-        self.record = record
+        self._record = record
+        self._ahead: tuple[int, bytes, int] | None = None  # seq, hash and time of the newest entry, if newer than that
         self.fold = fold
         self.lost = False
         self.pending: Ticket | None = None  # the last write that was submitted
@@ -44,6 +45,20 @@ class Lease:
         self._stale = False
         self._saved: Saved | None = None
         self._whole_bytes = 0
+
+    @property
+    def record(self) -> RunRecord:
+        """The run as it is with all that was submitted."""
+        if self._ahead is not None:
+            with self.lock:
+                if self._ahead is not None:
+                    seq, hash, at = self._ahead
+                    self.record = replace(self._record, seq=seq, hash=hash, updated_at=at)
+        return self._record
+
+    @record.setter
+    def record(self, record: RunRecord) -> None:
+        self._record, self._ahead = record, None
 
     @property
     def seq(self) -> int:
@@ -141,16 +156,17 @@ class Lease:
         with self.lock:
             if self._stale or self.lost or (self.pending is not None and self.pending.outcome is not None):
                 self.check()
-            record = self.record
-            seq, at, payload = record.seq + 1, self._clock.now(), to_text(data)
-            if at < record.updated_at:
-                at = record.updated_at
+            record = self._record
+            last, prev, time = self._ahead or (record.seq, record.hash, record.updated_at)
+            seq, at, payload = last + 1, self._clock.now(), to_text(data)
+            if at < time:
+                at = time
             if record.key_id is not None or len(payload) > self._journals.plain_bytes:
                 place = f"{seq}/{kind}"
                 payload = self._journals.seal_text(record.uid, record.key_id is not None, place, payload, what)
-            entry = next_entry(record.hash, seq, kind, at, record.state, payload)
+            entry = next_entry(prev, seq, kind, at, record.state, payload)
             write = Append(record.uid, record.id, record.epoch, self._worker, (entry,))
-            self.record = replace(record, seq=seq, hash=entry.hash, updated_at=at)
+            self._ahead = seq, entry.hash, at  # the record itself is made anew when somebody wants it
             self.pending = ticket = self._committer.submit(write)
             self.fold.add(seq, kind, at, data)
             return ticket
@@ -208,11 +224,44 @@ class Lease:
                     return self._save(text, tree, last.snapshot, last.chain_bytes)
             return self._save(to_text({"s": tree}), tree, self.seq + 1, 0)
 
-    def _save(self, text: bytes, tree: dict[str, Tree], snapshot: int, chained: int) -> Ticket:
-        record, seq, at = self.record, self.seq + 1, self._now()
+    def change(self, delta: Data, beside: Sequence[tuple[str, Data]] = ()) -> Ticket:
+        """Submit what changed of the state since the last one, which the caller knows; and other entries, before it.
+
+        The tree that is held here is changed in place, so that this costs what the change does, and not the state.
+        """
+        with self.lock:
+            self.check()
+            last = self._last()
+            assert last is not None, "what is changed was saved before"
+            delta = {**delta, "s": {**delta.get("s", {}), "step": int(last.tree["step"]) + 1}}  # type: ignore[arg-type]
+            text = to_text({"d": delta})
+            check_size(text, "state", limit=self._journals.max_bytes, warn_at=self._journals.max_bytes)
+            patch_owned(last.tree, delta)
+            if self._should_be_whole(last.chain_bytes, len(text), last.tree):
+                return self._save(to_text({"s": last.tree}), last.tree, self.seq + 1 + len(beside), 0, beside)
+            return self._save(text, last.tree, last.snapshot, last.chain_bytes, beside)
+
+    def saved(self) -> Saved | None:
+        """The state that was saved last. Its tree is held here, and changes with it."""
+        with self.lock:
+            return self._last()
+
+    def _save(
+        self,
+        text: bytes,
+        tree: dict[str, Tree],
+        snapshot: int,
+        chained: int,
+        beside: Sequence[tuple[str, Data]] = (),
+    ) -> Ticket:
+        record = self.record
+        entries = self._entries(beside, record.state, "entry") if beside else []
+        prev, seq, at = entries[-1].hash if beside else record.hash, self.seq + 1 + len(beside), self._now()
         place = f"{seq}/{Kind.SAVED}"
         payload = self._journals.seal_text(record.uid, record.key_id is not None, place, text, "state")
-        ticket = self._submit([next_entry(record.hash, seq, Kind.SAVED, at, snapshot, payload)])
+        ticket = self._submit([*entries, next_entry(prev, seq, Kind.SAVED, at, snapshot, payload)])
+        for entry, (kind, data) in zip(entries, beside, strict=True):
+            self.fold.add(entry.seq, kind, entry.at, data)
         self.fold.add(seq, Kind.SAVED, at, {})
         self._saved = Saved(seq, at, tree, snapshot, chained + len(text))
         return ticket

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.checks import check_history_page, check_seq, check_texts
 from holdfast.engine.drive import Async, Listen, Op, Read, drive, drive_async
+from holdfast.engine.outcomes import Unwind
 from holdfast.fold import name_in
 from holdfast.journal import is_live, live_ranges
 from holdfast.model import ENDED, Kind, RunRecord, Status
 from holdfast.views import Output, Page, StepInfo, moment
 
 if TYPE_CHECKING:
+    from holdfast.engine.execution import Execution
     from holdfast.engine.run import Run
 
 CHUNK = 200  # entries that are read at a time
@@ -102,6 +105,36 @@ def _more(run: Run, stream: str, after: int) -> Op[tuple[list[Output], int, bool
         if over:
             return [], after, True
         yield Listen(run._engine.bell, heard, 1.0 if record.status is Status.RUNNING else None)
+
+
+class Activity:
+    """What this process does for a run, also what the journal does not tell yet. It can be looked at again and again."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+
+    @property
+    def steps(self) -> dict[str, float]:
+        """The keys of the steps that are being carried out, and since how many seconds."""
+        now = time.monotonic()
+        return {key: now - since for key, since in self._execution.active.copy().items()}
+
+    @property
+    def branches(self) -> dict[str, tuple[int, int]]:
+        """For each call of ``gather`` and ``map``, how many of its branches have ended, and of how many."""
+        fans = self._execution.fans.copy().items()
+        return {name: (sum(map(_has_ended, fan)), len(fan)) for name, fan in fans}
+
+
+def _has_ended(branch: Any) -> bool:
+    """Whether a branch has come to its end: one that waits was taken apart, or is still there."""
+    return branch.done() and not branch.cancelled() and not isinstance(branch.exception(), Unwind)
+
+
+def activity(run: Run) -> Activity | None:
+    """What this process does for the run now; None if it is driven elsewhere, or not at all."""
+    execution = run._engine.executions.get(run.uid)
+    return Activity(execution) if execution is not None else None
 
 
 def steps(run: Run) -> Op[tuple[StepInfo, ...]]:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from holdfast.engine.run import Run
 
 
+INTERRUPT = "interrupt:"  # what the keys of questions begin with that `resume` answers
+
+
 def pause(
     run: Run, prompt: str, fields: Iterable[Field | Mapping[str, Any]] = (), output_key: str = "answer"
 ) -> Op[Question]:
@@ -95,6 +98,14 @@ def answer(run: Run, value: Any, *, question: str | Question | None = None, by: 
     run._engine.bell.ring()
     if run._lease is not None and not run._lease.lost and run._lease.fold.rolling is None:
         yield from drain(run, run._lease)
+
+
+def let_go_on(run: Run) -> Op[None]:
+    """Answer the questions that stand for interrupts."""
+    fold = yield from run._seen()
+    for asked in fold.questions.copy().values():
+        if asked.key is not None and asked.key.startswith(INTERRUPT):
+            yield from post_answer(run, question_id(run.uid, asked), asked.seq, {"value": None})
 
 
 def post_answer(run: Run, id: str, question: int, given: Data, by: str | None = None) -> Op[bool]:

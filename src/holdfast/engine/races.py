@@ -24,7 +24,7 @@ from holdfast.journal import Data
 from holdfast.model import Kind
 
 
-def _forget(execution: Execution, losers: list[Scope], ended: tuple[str, Data]) -> list[tuple[str, Data]]:
+def forget(execution: Execution, losers: list[Scope], ended: tuple[str, Data]) -> list[tuple[str, Data]]:
     """Stop branches that lost; the entries that say how the race ended, and close their questions."""
     keys: set[str] = set()
     for scope in losers:
@@ -44,7 +44,7 @@ def _forget(execution: Execution, losers: list[Scope], ended: tuple[str, Data]) 
     return [(kind, data), *closing]
 
 
-def _drop_children(execution: Execution) -> Op[None]:
+def drop_children(execution: Execution) -> Op[None]:
     """Cancel the children of branches that lost."""
     from holdfast.engine.children import drop
 
@@ -72,7 +72,7 @@ class _First(Race):
         execution = self.execution
         execution.consumed.add(self.key)
         losers = [scope for place, scope in enumerate(scopes) if place != winner]
-        lines = _forget(execution, losers, (Kind.DONE, {"key": self.key, "n": self.n, "result": winner}))
+        lines = forget(execution, losers, (Kind.DONE, {"key": self.key, "n": self.n, "result": winner}))
         yield from execution.in_turn((yield from execution.write(lines)))
 
     def run(self) -> Any:
@@ -89,7 +89,7 @@ class _First(Race):
         _check_ended(threads.futures[winner])
         drive(self.write(winner, threads.scopes), self.execution.committer)
         threads.abandon()
-        drive(_drop_children(self.execution), self.execution.committer)
+        drive(drop_children(self.execution), self.execution.committer)
         return threads.futures[winner].result()
 
     async def run_async(self) -> Any:
@@ -111,7 +111,7 @@ class _First(Race):
             await drive_async(self.write(winner, scopes), self.execution.committer)
         finally:
             await cancel_all([task for task in tasks if not task.done()])
-        await drive_async(_drop_children(self.execution), self.execution.committer)
+        await drive_async(drop_children(self.execution), self.execution.committer)
         return tasks[winner].result()
 
 
@@ -169,7 +169,7 @@ class _Timed(Race):
         data: Data = {"key": self.key, "n": self.n, "final": True, "error": str(error)}
         data["failure"] = describe(error, execution.codec)
         execution.failed.append((error, self.key))
-        lines = _forget(execution, [loser], (Kind.RAISED, data))
+        lines = forget(execution, [loser], (Kind.RAISED, data))
         yield from execution.in_turn((yield from execution.write(lines)))
 
     def left(self, until: int) -> float:
@@ -189,7 +189,7 @@ class _Timed(Race):
             threads.abandon()
             error = self.expired()
             drive(self.fail(error, threads.scopes[0]), committer)
-            drive(_drop_children(self.execution), committer)
+            drive(drop_children(self.execution), committer)
             raise error
         _check_ended(threads.futures[0])
         drive(self.in_time(), committer)
@@ -223,7 +223,7 @@ class _Timed(Race):
         finally:
             await cancel_all([one for one in (task, clock) if not one.done()])
         if error is not None:
-            await drive_async(_drop_children(execution), execution.committer)
+            await drive_async(drop_children(execution), execution.committer)
             raise error
         return task.result()
 

@@ -6,14 +6,16 @@ and why, is an entry of the journal; an audit wants one for every erased payload
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.codec import left_of, redaction
 from holdfast.engine.checks import check_seq
 from holdfast.engine.drive import Op, Read
+from holdfast.engine.journals import Journals
 from holdfast.errors import UsageError
 from holdfast.journal import Data, erased, payload_digest
-from holdfast.model import Change, Kind, RunRecord, Status
+from holdfast.model import Change, Entry, Kind, RunRecord, Status
 from holdfast.stores.base import ANY
 
 if TYPE_CHECKING:
@@ -32,12 +34,7 @@ def redact(run: Run, *seqs: int, by: str | None = None, why: str | None = None) 
     try:
         record = yield Read(run._record)
         erasures = yield Read(lambda: [(seq, _erasure(run, record, seq)) for seq in sorted(set(seqs))])
-        data: Data = {
-            "seqs": [seq for seq, _ in erasures],
-            "left": [payload_digest(left_of(erasure)).hex() for _, erasure in erasures],
-            "by": by,
-            "why": why,
-        }
+        data = erasure_data(erasures, by, why)
         if (yield Read(lambda: any(lease.builds_on(seq) for seq, _ in erasures))):
             yield from run._settle(lease, lease.save_whole())
         yield from run._write(lease, [(Kind.REDACTED, data)], redact=tuple(erasures))
@@ -54,8 +51,26 @@ def _erasure(run: Run, record: RunRecord, seq: int) -> bytes:
     if seq < record.base:
         raise UsageError(f"entry {seq} of run {run.id!r} belongs to the run that it was forked from; redact it there")
     uid, entry = run._journals.entry(record, seq)
-    left = erased(entry.kind, run._journals.data(run.id, uid, entry))
-    if left is None:
+    erasure = erasure_of(run._journals, record, uid, entry)
+    if erasure is None:
         raise UsageError(f"entry {seq} of run {run.id!r} ({entry.kind}) holds nothing of yours, so it stays")
-    sealed = run._journals.seal(uid, record.key_id is not None, f"{seq}/{entry.kind}", left, "erasure")
+    return erasure
+
+
+def erasure_of(journals: Journals, record: RunRecord, uid: str, entry: Entry) -> bytes | None:
+    """What is stored in place of an entry's payload; None if it holds nothing of the user's."""
+    left = erased(entry.kind, journals.data(record.id, uid, entry))
+    if left is None:
+        return None
+    sealed = journals.seal(uid, record.key_id is not None, f"{entry.seq}/{entry.kind}", left, "erasure")
     return redaction(payload_digest(entry.payload), sealed)
+
+
+def erasure_data(erasures: Sequence[tuple[int, bytes]], by: str | None, why: str | None) -> Data:
+    """The entry that says what was erased; an audit wants it."""
+    return {
+        "seqs": [seq for seq, _ in erasures],
+        "left": [payload_digest(left_of(erasure)).hex() for _, erasure in erasures],
+        "by": by,
+        "why": why,
+    }

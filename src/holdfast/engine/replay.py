@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -108,7 +109,7 @@ def _is_moot(execution: Execution, key: str) -> bool:
 def caller() -> str:
     """The line of the user's code that is being run."""
     own = __name__.partition(".")[0]
-    for frame, line in traceback.walk_stack(None):
+    for frame, line in traceback.walk_stack(sys._getframe(1)):  # without a frame it would leave out some
         if frame.f_globals.get("__name__", "").partition(".")[0] not in (own, "asyncio", "threading", "concurrent"):
             return f"{frame.f_code.co_filename}:{line}"
     return "an unknown place"

@@ -14,7 +14,7 @@ from holdfast.engine.drive import Listen, Op, Read
 from holdfast.engine.driving import drive_on
 from holdfast.engine.events import WARNING, tell
 from holdfast.engine.failures import revive
-from holdfast.engine.pauses import questions
+from holdfast.engine.pauses import let_go_on, questions
 from holdfast.errors import (
     Redacted,
     RunBlocked,
@@ -35,12 +35,14 @@ WONDER = 5.0  # seconds of waiting, until it is told what for
 def resume(run: Run) -> Op[Status]:
     """Go on with the run here until it finishes or pauses, if nobody else does; the status it has then.
 
-    From then on this handle drives it, like one that `start` gave.
+    From then on this handle drives it, like one that `start` gave. A graph that was interrupted goes on.
     """
     record = yield Read(run._record)
     if record.queue is None:
         raise UsageError(f"run {run.id!r} is driven by hand: claim it, and go on in your own loop")
     run._adopted = True
+    if record.status in (Status.WAITING, Status.READY):
+        yield from let_go_on(run)
     yield from drive_on(run)
     return (yield Read(run._record)).status  # type: ignore[no-any-return]
 
@@ -135,7 +137,8 @@ def result(run: Run, *, timeout: float | None = None, type: Any = None) -> Op[An
     if status is Status.COMPLETED:
         workflow = registered(record.workflow, fold.input.get("version"), fold.input.get("module"))
         kind = type if type is not None or workflow is None else workflow.types().get("return")
-        return run._journals.value(run.id, ended.get("result"), "result", kind)
+        tree = yield Read(lambda: run._journals.result(record, ended))
+        return run._journals.value(run.id, tree, "result", kind)
     if status is Status.CANCELLED:
         raise RunCancelled(run.id, ended.get("error") or None)
     if "failure" in ended:

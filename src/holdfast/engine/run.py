@@ -16,11 +16,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.commit import Ticket
-from holdfast.engine import children, messages, outputs, pauses, results, rollback, steps, wishes
+from holdfast.engine import children, edits, messages, outputs, pauses, results, rollback, steps, streams, wishes
 from holdfast.engine.audit import audit
 from holdfast.engine.checkpoint import Checkpoint, StepsAt
 from holdfast.engine.checks import check_history_page, check_seq, check_texts
-from holdfast.engine.define import registered_names
+from holdfast.engine.define import Workflow, registered, registered_names, state_type
 from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, drive
 from holdfast.engine.failures import one_line
 from holdfast.engine.fork import Point, fork, fork_each
@@ -159,8 +159,11 @@ class Run(Operable):
             yield from self._let_go(*stuck)
         before = yield Read(self._record)
         record = yield Read(lambda: self._store.claim(self.uid, worker, allow))
+        return (yield from self._take_up(record, as_before(before), allow))
+
+    def _take_up(self, record: RunRecord, back: Change | None, allow: Collection[Status] = LIVE) -> Op[Lease]:
+        """The lease on a run that was claimed for this worker. ``back`` gives up what cannot even be read (no key)."""
         lease = Lease(record, self._journals, self._committer, Fold(self.id))
-        back: Change | None = as_before(before)  # where it cannot even be read (no key), nothing changes
         try:
             lease.fold = yield Read(lambda: self._refold(record))
             self._fold = None  # it is the lease's from now on, and changes under its lock
@@ -263,10 +266,7 @@ class Run(Operable):
                 tree[name] = self._codec.encode(value, name)
         return (yield from self._save(tree, keep=False))
 
-    @Operation
-    def edit(self, state: Any) -> Op[int]:
-        """Save another state in place of the current one; node, next, queue and variables stay as they are."""
-        return (yield from self._save({"state": self._codec.encode(state, "state")}, keep=True))
+    edit = Operation(edits.edit)
 
     def _save(self, tree: Data, *, keep: bool) -> Op[int]:
         lease, owned = yield from self._enter()
@@ -286,7 +286,7 @@ class Run(Operable):
         steps_at = StepsAt(lambda: self._journals.fold(record, at))
         if isinstance(self, Async):
             yield Read(steps_at.load)
-        return Checkpoint(record, at, saved, self._journals, type, steps_at)
+        return Checkpoint(record, at, saved, self._journals, type or state_type(record), steps_at)
 
     @Operation
     def history(self, *, limit: int = 100, after: str | None = None, kind: str | None = None) -> Op[Page[EntryInfo]]:
@@ -365,6 +365,9 @@ class Run(Operable):
     redact = Operation(redact)
     send = Operation(messages.send)
     follow = outputs.follow
+    events = streams.events
+    states = streams.states
+    activity = outputs.activity
     steps = Operation(outputs.steps)
     outputs = Operation(outputs.outputs)
     resume = Operation(results.resume)
@@ -398,6 +401,14 @@ class Run(Operable):
             yield from self._leave(lease, owned)
             raise
         self._give_up(lease)
+
+    @Operation
+    def declared(self) -> Op[Workflow[..., Any] | None]:
+        """The workflow or graph that the run is a run of, as this process has it; None if it is not declared here."""
+        record = yield Read(self._record)
+        input = (yield Read(lambda: self._refold(record))).input
+        found = registered(record.workflow, input.get("version"), input.get("module"))
+        return found.of_run(self._codec, input) if found is not None else None
 
     @Operation
     def info(self) -> Op[RunInfo]:
@@ -472,6 +483,7 @@ class AsyncRun(Run, Async):
             input: Mapping[str, Any] | None = None,
             results: Mapping[str, Any] | None = None,
             answers: Mapping[str, Any] | None = None,
+            edit: Any = None,
         ) -> AsyncRun: ...
 
     def claim(self) -> AsyncHolding:  # type: ignore[override]
@@ -514,6 +526,8 @@ def run_info(record: RunRecord) -> RunInfo:
         reason=_reason(record),
         forked_from=(parent.id, parent.upto) if parent else None,
         queue=record.queue,
+        priority=record.priority,
+        key=record.lane,
         parent=record.parent,
         wake_at=moment(record.wake_at) if record.wake_at is not None else None,
     )

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.engine import short
 from holdfast.engine.define import StepFunction, Workflow
-from holdfast.engine.drive import drive, drive_async
+from holdfast.engine.drive import drive_async
 from holdfast.engine.outcomes import Unwind
 from holdfast.errors import UsageError
 
@@ -87,10 +87,12 @@ class Scope:
         """Call a step of the run."""
         if self.step is not None or self.parent is not None or self.stopped or self.execution.outcome is not None:
             self.check(f"step {step.name}")
-        if step.is_async and not self.execution.workflow.is_async:
+        if step.is_async and not self.execution.may_await:
+            workflow = self.execution.workflow
+            caller = f"workflow {workflow.name}" if not workflow.is_async else f"what calls it in {workflow.name}"
             raise UsageError(
-                f"step {step.name} is async, and workflow {self.execution.workflow.name} is not, so nobody awaits "
-                "it; declare the workflow with async def"
+                f"step {step.name} is async, and {caller} is not, so nobody awaits it; declare "
+                f"{'that' if workflow.is_async else 'the workflow'} with async def"
             )
         key, n = (step.key, None) if step.key is not None else self.allot(step.name)
         execution = self.execution
@@ -101,7 +103,7 @@ class Scope:
         else:
             operation = execution.step(self, key, n, step, args, kwargs)
             if not step.is_async:
-                return drive(operation, execution.committer)
+                return execution.carry_out(operation)
             call = drive_async(operation, execution.committer)
         call.__qualname__ = step.name  # what Python says was never awaited, if it was not
         return call

@@ -38,7 +38,7 @@ def call(
     if type(data) is Step:
         return execution.value(data, key, step.result_type)
     if type(data) is not dict:
-        return drive(execution.step(scope, key, n, step, args, kwargs), committer)
+        return execution.carry_out(execution.step(scope, key, n, step, args, kwargs))
     try:
         token = current_scope.set(scope.inside(key, 1))
         try:
@@ -51,7 +51,7 @@ def call(
         data["result"] = None if result is None else execution.codec.encode(result, what)
         ticket = execution.submit_one(DONE, data, what)
     except Exception as error:  # of the user's function, which may raise anything
-        return drive(_again(execution, scope, data, step, args, kwargs, error), committer)
+        return execution.carry_out(_again(execution, scope, data, step, args, kwargs, error))
     else:
         try:
             committer.settle(ticket)
@@ -70,7 +70,7 @@ async def call_async(
     execution = scope.execution
     committer = execution.committer
     committer.check_process()
-    data = _begin(execution, scope, key, n, step, args, kwargs)
+    data = _begin(execution, scope, key, n, step, args, kwargs) if execution.is_alone() else None
     if type(data) is Step:
         return execution.value(data, key, step.result_type)
     if type(data) is not dict:
@@ -110,7 +110,7 @@ def _begin(
     fold = execution.lease.fold
     if key in fold.failures or key in fold.attempts or key in fold.intents or key in execution.called:
         return None
-    if not execution.is_alone(step) or is_told(DEBUG):
+    if is_told(DEBUG):
         return None
     trees, named, digest = execution.describe(step, args, kwargs)
     if key in fold.steps or execution.replays or "deadline" in fold.input:

@@ -128,8 +128,7 @@ def _describe(
         args, kwargs = (*function.args, *args), {**function.keywords, **kwargs}
         function = function.func
     tool = getattr(function, "__qualname__", None) or type(function).__qualname__
-    stored = [run._codec.encode(value, f"{tool}.args[{n}]") for n, value in enumerate(args)]
-    named = {name: run._codec.encode(value, f"{tool}.{name}") for name, value in kwargs.items()}
+    stored, named = run._codec.encode_call(tool, args, kwargs)
     digest = run._codec.digest([tool, stored, named]) if check_args else None
     return {"key": key, "tool": tool, "digest": digest, "args": stored, "kwargs": named}
 

@@ -25,9 +25,10 @@ from collections.abc import Coroutine, Generator, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.clock import SystemClock
+from holdfast.engine.bridge import current_bridge, waiting_here
 from holdfast.engine.define import StepFunction, Workflow, current_scope, driving
 from holdfast.engine.drive import Call, Op, drive_async
 from holdfast.engine.events import WARNING, tell
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast.engine.lease import Lease
     from holdfast.engine.run import Run
 
+T = TypeVar("T")
 LOOK_AGAIN = 0.05  # seconds after which a workflow that was not quiet is looked at again
 PATIENCE = 5.0  # seconds after which it is told that a cancelled task does not end
 GAP = 1.0  # seconds to wait, while a task is busy outside, for somebody to ask for what was recorded before
@@ -144,10 +146,22 @@ class AsyncExecution(Execution):
         _look_at(task)
         self.look()
 
+    @property
+    def may_await(self) -> bool:
+        return current_bridge.get() is None
+
     def perform(self, operation: Op[Any]) -> Any:
+        if (bridge := current_bridge.get()) is not None:
+            return bridge.carry(operation)
         name: str = getattr(operation, "__name__", "")
         self.check_thread(f"{name.strip('_')}()")
         return super().perform(operation)
+
+    def carry_out(self, operation: Op[T]) -> T:
+        bridge = current_bridge.get()
+        if bridge is not None:
+            return super().carry_out(bridge.waiting_there(operation, self.suspend))
+        return super().carry_out(waiting_here(operation, self.suspend, self.clock))
 
     def check_thread(self, what: str) -> None:
         """Raise `UsageError` in a thread: what has to be awaited can only be awaited on the workflow's own loop."""
@@ -278,6 +292,7 @@ class AsyncExecution(Execution):
         self.stir()
 
     def stir(self) -> None:
+        self.stirs += 1
         for future in list(self._parked):
             _wake(future)  # each looks for itself whether what it waits for is there
         self.look()
@@ -358,8 +373,8 @@ class AsyncExecution(Execution):
 
     # --- who has his turn
 
-    def is_alone(self, step: StepFunction[..., Any]) -> bool:
-        return not step.is_async or (len(self.tasks) == 1 and threading.get_ident() == self._thread)
+    def is_alone(self) -> bool:
+        return len(self.tasks) == 1 and threading.get_ident() == self._thread
 
     def step(
         self,

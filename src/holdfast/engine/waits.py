@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.engine.attempts import fail
 from holdfast.engine.checks import check_texts, micros_of, seconds_of
 from holdfast.engine.define import current_scope
-from holdfast.engine.drive import Call, Nap, Op
+from holdfast.engine.drive import Call, Nap, Op, Read
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import describe
 from holdfast.engine.pauses import post_answer
@@ -46,15 +46,30 @@ def here(what: str) -> Scope:
 
 
 def wait(
-    execution: Execution, scope: Scope, key: str, until: int | None, ready: Callable[[], bool] = lambda: False
+    execution: Execution,
+    scope: Scope,
+    key: str,
+    until: int | None,
+    ready: Callable[[], bool] = lambda: False,
+    look: Callable[[], object] | None = None,
 ) -> Op[bool]:
-    """Wait until something is there, or until a moment (then False)."""
+    """Wait until something is there, or until a moment (then False).
+
+    ``look`` asks the store for what ``ready`` needs.
+    """
     is_async = execution.workflow.is_async
-    while not ready():
+    while True:
+        stirs = execution.stirs
+        if look is not None:
+            yield Read(look)
+        if ready():
+            break
         left = None if until is None else until - execution.clock.now()
         is_over = left is not None and left <= 0
         if is_over or not is_async:  # what came in time counts, also if nobody has looked into the inbox since
             yield from execution.take_in()
+            if look is not None:
+                yield Read(look)
             if ready():
                 break
         if is_over:
@@ -62,7 +77,8 @@ def wait(
         if left is not None and left <= IN_PLACE and not is_async:
             yield Nap(execution.clock, left / 1_000_000)
             continue
-        yield Call(execution.suspend, (scope, key, until), {})
+        if stirs == execution.stirs:  # else something came while the store was asked, and was not seen by it
+            yield Call(execution.suspend, (scope, key, until), {})
     return True
 
 

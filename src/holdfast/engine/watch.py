@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from holdfast.engine.bell import LOOK_EVERY
 from holdfast.engine.events import WARNING, tell
 from holdfast.errors import HoldfastError, LeaseLost, StoreUnusable
+from holdfast.stores.base import Telling
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
@@ -41,6 +41,8 @@ class Watch:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="holdfast-watch", daemon=True)
                 self._thread.start()
+                if isinstance(self._engine.store, Telling):
+                    self._engine.store.listen(lambda uid: self.tell(uid) if uid is not None else None)
             elif len(self.executions) == 1:
                 self._news.notify_all()
         parent = self.executions.get(execution.lease.record.parent or "")
@@ -80,7 +82,8 @@ class Watch:
                 while not self.executions and not self._stopped:
                     self._news.wait()
                 if not self._told and not self._stopped:
-                    self._news.wait(max(LOOK_EVERY, took * 20))  # no large part of the time, however many they are
+                    # No large part of the time, however many they are.
+                    self._news.wait(max(self._engine.store.look_every, took * 20))
                 if self._stopped:
                     return
                 told, self._told = self._told, set()

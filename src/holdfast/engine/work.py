@@ -1,9 +1,10 @@
-"""Working: claim what is due and drive it, as long as one likes.
+"""Working: take what is due and drive it, as long as one likes.
 
 One loop serves any number of runs. It looks for work when it is told that there is some (a commit, by anybody on this
-machine), when the next timer is due, and now and then for runs whose holder died without a sound. Async workflows are
-driven on the loop, sync ones in threads. A worker that is told to stop claims nothing new; the runs it drives are
-released at their next durable call, and their steps get some time to end.
+machine), when the next timer or schedule is due, and now and then for runs whose holder died without a sound. What it
+takes, and within which limits, is the business of `holdfast.engine.intake`. Async workflows are driven on the loop,
+sync ones in threads. A worker that is told to stop claims nothing new; the runs it drives are released at their next
+durable call, and their steps get some time to end.
 
 What goes wrong with one run is no concern of the others. A run that cannot go on in this process (a version of its
 workflow or a key that is not here) is left to others; one that met a passing error of the store is tried again later.
@@ -15,33 +16,38 @@ import asyncio
 import signal
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from holdfast.aside import aside
 from holdfast.clock import SystemClock
 from holdfast.engine.bell import Heard
 from holdfast.engine.checks import check_options
 from holdfast.engine.define import registered_names
-from holdfast.engine.drive import drive_async
-from holdfast.engine.driving import drive_on
+from holdfast.engine.drive import Op, drive, drive_async
+from holdfast.engine.driving import drive_taken, give_back, unstick
 from holdfast.engine.events import INFO, WARNING, tell
 from holdfast.engine.failures import one_line
 from holdfast.engine.inputs import QUEUE
+from holdfast.engine.intake import Intake
+from holdfast.engine.schedules import fire
 from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreError, StoreUnusable, UsageError
 from holdfast.model import RunRecord
+from holdfast.stores.admission import SUSPECT
 from holdfast.stores.base import LIVE
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
     from holdfast.engine.execution import Execution
+    from holdfast.engine.run import Run
 
 LISTEN = 1.0  # seconds; after that it looks for the dead
 LOOK_ANYWAY = 10.0  # seconds; after that it looks for what is due although nobody said that there is something
 GRACE = 30.0
 LAST_GRACE = 5.0  # seconds for tasks that were cancelled
+_NEVER = 1 << 62
 REST = 1.0, 60.0  # seconds that a run is left alone after an error: at first, and at most
-SUSPECT = 2  # deaths of its holder at the same place, after which a run is not driven beside others of that kind
 
 
 class Crew:
@@ -51,13 +57,17 @@ class Crew:
         self._engine = engine
         self._concurrency = concurrency
         self._queues = tuple(dict.fromkeys(queues))
+        self._intake = Intake(engine, self._queues)
         self._until_idle = until_idle
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._strange: set[str] = set()  # runs that cannot go on in this process
         self._rests: dict[str, tuple[float, float]] = {}  # runs to be tried again: when, and how long that was
         self._looked: tuple[Heard, float] | None = None  # what was heard before the last look, and when that was
         self._wake: int | None = None  # the next timer, as of then
+        self._tick: int | None = None  # the next schedule, as of then
+        self._held_back = False  # whether a limit kept something from being taken then
         self._suspect = ""  # the run that may be about to kill this process
+        self._told: set[str] = set()  # schedules that cannot be seen to here
         self._stopping = False
         self._hurried = False
         self._broken: StoreUnusable | None = None
@@ -97,20 +107,23 @@ class Crew:
         """Begin to drive what is due, and wait until there may be more; whether all is done."""
         engine = self._engine
         free = self._concurrency - len(self._tasks)
+        idle = not self._tasks and not self._has_rested()  # before one looks, and after
         try:
-            heard = engine.bell.heard()
+            heard = await aside(engine.store, engine.bell.heard)
             if free <= 0:
                 await engine.bell.listen_async(heard, None, here=True)  # until one of them is done
                 return False
-            self._begin(heard, free)
-            wake, rest = self._until_wake(), self._until_rested()
-            if self._until_idle and not self._tasks and rest is None:
+            self._begin(await aside(engine.store, lambda: self._look(heard, free)))
+            wake, rest = self._until(self._wake), self._until_rested()
+            idle = idle and not self._tasks
+            if self._until_idle and idle and rest is None and not (self._held_back and wake is None):
                 if wake is None:
                     return True
                 if not isinstance(engine.store.clock, SystemClock):  # of a test's own: it is moved there
                     engine.store.clock.sleep(max(wake, 0))
                     return False
-            soonest = min(moment for moment in (wake, rest, LISTEN) if moment is not None)
+            longest = max(LISTEN, engine.store.look_every)
+            soonest = min(one for one in (wake, self._until(self._tick), rest, longest) if one is not None)
             await engine.bell.listen_async(heard, max(soonest, 0))
         except StoreUnusable:
             raise
@@ -120,59 +133,61 @@ class Crew:
             await asyncio.sleep(LISTEN)
         return False
 
-    def _begin(self, heard: Heard, free: int) -> None:
-        """Begin to drive what is due, and what somebody left."""
-        limit = free + len(self._tasks) + len(self._strange) + len(self._rests)
-        for record in (*self._due(heard, limit), *self._orphans(limit), *self._stuck()):
-            uid = record.uid
-            if free <= 0:
-                return
-            if uid in self._tasks or uid in self._strange or self._rests.get(uid, (0.0,))[0] > time.monotonic():
-                continue
-            if record.crashes >= SUSPECT and record.crashed_at == record.seq:
-                # One of those that were driven together killed their process; one at a time, it is found out which.
-                if self._suspect in self._tasks:
-                    continue
-                self._suspect = uid
-            self._tasks[uid] = asyncio.create_task(self._drive(record))
-            free -= 1
-
-    def _due(self, heard: Heard, limit: int) -> list[RunRecord]:
-        """Runs of ours that can go on; looked for only if that may have changed since the last time."""
-        store, now, at = self._engine.store, self._engine.store.clock.now(), time.monotonic()
+    def _look(self, heard: Heard, free: int) -> list[RunRecord]:
+        """Take what is due, and what the dead left; looked for only if that may have changed since the last time."""
+        engine, at = self._engine, time.monotonic()
         known = self._looked is not None and self._looked[0] == heard and at < self._looked[1] + LOOK_ANYWAY
-        if known and not self._rests and (self._wake is None or self._wake > now):
+        moments = [one for one in (self._wake, self._tick) if one is not None]
+        quiet = known and not self._rests and min(moments, default=_NEVER) > engine.store.clock.now()
+        if quiet and not self._is_left(free):
             return []
-        found = store.due(self._queues, registered_names(), limit=limit)
-        self._wake = store.next_wake(self._queues, registered_names(), after=now)
+        self._tick = drive(fire(engine, self._told), engine.committer)
+        now, leave = engine.store.clock.now(), self._leave()
+        # One of those that were driven together killed their process; one at a time, it is found out which.
+        taken = self._intake.take(free, leave, suspects=0 if self._suspect in self._tasks else 1)
+        wakes = (engine.store.next_wake(self._queues, registered_names(), after=now), self._intake.wake)
+        self._wake = min((one for one in wakes if one is not None), default=None)
+        self._held_back = self._until_idle and not taken and self._intake.is_held_back(leave)
         self._looked = heard, at
-        return found
+        return taken
 
-    def _orphans(self, limit: int) -> list[RunRecord]:
-        """Runs of ours whose holder died, however many others lie before them."""
+    def _leave(self) -> set[str]:
+        """Runs that are not to be taken now."""
+        now = time.monotonic()
+        resting = (uid for uid, (until, _) in self._rests.items() if until > now)
+        return {*self._tasks, *self._strange, *resting}
+
+    def _begin(self, taken: Collection[RunRecord]) -> None:
+        """Begin to drive what was taken, and let go of what could not be let go of before."""
+        for record in taken:
+            if record.crashes > SUSPECT:
+                self._suspect = record.uid
+            self._tasks[record.uid] = asyncio.create_task(self._drive(record, drive_taken))
+        for uid in list(self._engine.stuck):
+            if uid not in self._leave():
+                self._tasks[uid] = asyncio.create_task(self._drive(self._engine.stuck[uid][0].record, unstick))
+
+    def _is_left(self, limit: int) -> bool:
+        """Whether there is a run of ours whose holder died, however many others lie before it."""
+        leave = self._leave()
         while True:
             found = self._engine.store.orphans(limit=limit)
-            ours = [one for one in found if self._is_ours(one) and one.status in LIVE]
-            if len(found) < limit or len(ours) == len(found):
-                return ours
+            if any(self._is_ours(one) and one.status in LIVE and one.uid not in leave for one in found):
+                return True
+            if len(found) < limit:
+                return False
             limit *= 4
-
-    def _stuck(self) -> list[RunRecord]:
-        """Runs that this process itself could not let go of, since the store could not be written."""
-        found = [self._engine.store.journal(uid) for uid in list(self._engine.stuck)]
-        return [one for one in found if one is not None and self._is_ours(one)]
 
     def _is_ours(self, record: RunRecord) -> bool:
         return record.queue in self._queues and record.workflow in registered_names()
 
-    async def _drive(self, record: RunRecord) -> None:
+    async def _drive(self, record: RunRecord, how: Callable[[Run, RunRecord], Op[None]]) -> None:
         from holdfast.engine.run import AsyncRun
 
         uid = record.uid
         try:
-            if not self._stopping:
-                run = AsyncRun(self._engine, record.id, uid)
-                await drive_async(drive_on(run), self._engine.committer)
+            run = AsyncRun(self._engine, record.id, uid)
+            await drive_async((give_back if self._stopping else how)(run, record), self._engine.committer)
             self._rests.pop(uid, None)
         except RunNotFound:
             pass  # it was deleted just now
@@ -193,14 +208,20 @@ class Crew:
             del self._tasks[uid]
             self._engine.bell.ring()
 
-    def _until_wake(self) -> float | None:
-        """Seconds until the next timer of ours that was not due yet."""
-        return None if self._wake is None else (self._wake - self._engine.store.clock.now()) / 1_000_000
+    def _until(self, moment: int | None) -> float | None:
+        """Seconds until a time."""
+        return None if moment is None else (moment - self._engine.store.clock.now()) / 1_000_000
+
+    def _has_rested(self) -> bool:
+        """Whether a run rests, or has done so since the last look, and so was not tried again yet."""
+        looked = self._looked[1] if self._looked is not None else 0.0
+        return any(until > looked for until, _ in self._rests.values())
 
     def _until_rested(self) -> float | None:
         """Seconds until a run is to be tried again."""
         now = time.monotonic()
-        self._rests = {uid: rest for uid, rest in self._rests.items() if rest[0] > now - REST[1]}
+        looked = self._looked[1] if self._looked is not None else 0.0
+        self._rests = {uid: rest for uid, rest in self._rests.items() if rest[0] > min(now - REST[1], looked)}
         return min((until - now for until, _ in self._rests.values() if until > now), default=None)
 
     async def _end(self, grace: float) -> None:

@@ -36,6 +36,11 @@ class Worker:
                 self._thread.start()
         return self.name
 
+    @property
+    def enlisted(self) -> bool:
+        """Whether it has registered, and beats."""
+        return self._thread is not None
+
     def keep(self) -> None:
         """Beat now, if the leases are about to end: this process may have been asleep."""
         with self._lock:

@@ -9,19 +9,27 @@ from holdfast.clock import Clock
 from holdfast.errors import StoreNotFound, UsageError
 from holdfast.stores.base import Store
 
-__all__ = ["Store", "open_store"]
+__all__ = ["Store", "migrate", "open_store"]
 
-_SCHEMES = ("memory", "files", "sqlite")
+_SCHEMES = ("memory", "files", "sqlite", "postgresql")
 
 
 def open_store(url: str, *, clock: Clock | None = None) -> Store:
-    """The store at a URL: ``memory://[name]``, ``files:///path`` or ``sqlite:///path[?durability=full|normal]``."""
+    """The store at a URL.
+
+    ``memory://[name]``, ``files:///path``, ``sqlite:///path[?durability=full|normal]`` or
+    ``postgresql://user:password@host:port/database[?schema=holdfast]``.
+    """
     _check_is_text(url)
     scheme, colon, rest = url.partition("://")
+    if scheme == "postgresql" and colon:
+        return _open_postgres(url, clock)
     location, _, query = rest.partition("?")
     path = location.removeprefix("/")
     if scheme not in _SCHEMES or not colon or (scheme != "memory" and (not path or path == location)):
-        raise StoreNotFound(url, _hint(url))
+        from holdfast.stores.postgres_url import masked
+
+        raise StoreNotFound(masked(url), _hint(masked(url)))
     if scheme != "memory":
         _check_path(url, scheme, path)
     options = dict(option.partition("=")[::2] for option in query.split("&") if option)
@@ -38,6 +46,38 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     from holdfast.stores.files import FilesStore
 
     return FilesStore(path, clock=clock)
+
+
+def migrate(url: str) -> tuple[int, ...]:
+    """Make the store at a URL, or bring it up to date; the numbers of the migrations that were made.
+
+    Needed for PostgreSQL alone, before the first use and after an upgrade; the other stores do it when they are opened.
+    May be called by any number of processes at once.
+    """
+    _check_is_text(url)
+    if not url.startswith("postgresql://"):
+        open_store(url).close()
+        return ()
+    _check_postgres()
+    from holdfast.stores.postgres_schema import migrate
+
+    return migrate(url)
+
+
+def _open_postgres(url: str, clock: Clock | None) -> Store:
+    _check_postgres()
+    from holdfast.stores.postgres import PostgresStore
+
+    return PostgresStore(url, clock=clock)
+
+
+def _check_postgres() -> None:
+    try:
+        import psycopg  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "psycopg":
+            raise
+        raise UsageError("a store in PostgreSQL needs an extra: pip install 'holdfast[postgres]'") from None
 
 
 # --- a URL that was not meant that way
@@ -63,7 +103,10 @@ def _hint(url: str) -> str:
     scheme, _, rest = url.partition("://")
     if scheme in ("files", "sqlite") and rest.strip("/"):
         return f"{scheme}: takes three slashes: {scheme}:///{rest}"
-    kinds = "there is no store of this kind; use memory://, files:///path or sqlite:///path"
+    kinds = (
+        "there is no store of this kind; use memory://, files:///path, sqlite:///path or "
+        "postgresql://user:password@host/database"
+    )
     meant = _meant(url)
     return f"{kinds}; did you mean {meant}?" if meant else kinds
 
@@ -75,6 +118,8 @@ def _meant(url: str) -> str | None:
     near = next(iter(get_close_matches(scheme.lower(), _SCHEMES, 1)), None)
     if near == "memory" and (colon or scheme == near):
         return f"memory://{rest.lstrip('/')}"
+    if near == "postgresql" and rest.strip("/"):
+        return f"postgresql://{rest.lstrip('/')}"
     if near is not None and rest.strip("/"):
         return f"{near}:///{rest.removeprefix('//').removeprefix('/') if rest.startswith('//') else rest}"
     looks_like_a_path = not colon and ("." in url or "/" in url or os.path.exists(url))

@@ -5,7 +5,9 @@ A store is synchronous. Each method is one atomic transition, or one read, named
 - a run is **created** and its journal **appended** to by `Store.apply`, many writes in one transaction;
 - a worker **enlists**, **beats** while it lives, and **claims** runs: the claim gives the run a new epoch, and from
   then on a write with an older epoch is refused. A claim of a run whose holder is alive is refused;
-- everybody else **posts** items into the run's inbox, each under a key that can be used once.
+- a worker that looks for work **takes** what is due, within the limits of the queues;
+- everybody else **posts** items into the run's inbox, each under a key that can be used once;
+- the engine's own **documents** (what a queue's limits are, when a schedule is due) are replaced by compare and set.
 
 The functions below the protocol decide and do no I/O. Every store calls them inside its transaction, so that the
 rules about fences, claims and status stand in one place.
@@ -21,9 +23,21 @@ from msgspec.structs import replace
 
 from holdfast.clock import Clock
 from holdfast.errors import Claimed, HoldfastError, InvalidId, LeaseLost, RunBlocked, RunEnded, RunNotFound
-from holdfast.model import Append, Entry, Filter, Item, RunRecord, Status, Write
+from holdfast.model import (
+    Append,
+    Backlog,
+    Document,
+    Entry,
+    Filter,
+    Item,
+    Order,
+    RunRecord,
+    Status,
+    Write,
+)
 
 MAX_ID = 512
+LOOK_EVERY = 0.05  # seconds; what a store on this machine is asked for so often costs next to nothing
 READER = WRITER = 1  # the format that this code reads and writes
 LIVE = frozenset({Status.READY, Status.RUNNING, Status.WAITING})
 ANY = frozenset(Status)
@@ -31,15 +45,44 @@ ANY = frozenset(Status)
 Outcome = RunRecord | HoldfastError | None
 
 
+class Awaited(Protocol):
+    """What says whether a run is due: its record, or as much of that as is cheap to read."""
+
+    @property
+    def uid(self) -> str: ...
+    @property
+    def created_at(self) -> int: ...
+    @property
+    def queue(self) -> str | None: ...
+    @property
+    def workflow(self) -> str | None: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def status(self) -> Status: ...
+    @property
+    def worker(self) -> str | None: ...
+    @property
+    def wake_at(self) -> int | None: ...
+    @property
+    def hidden(self) -> bool: ...
+
+
 class Store(Protocol):
     """Where journals are kept.
 
     ``place`` names it in messages. Payloads longer than ``compress_over`` bytes are compressed; never, if it is None.
+    The calls of one that is ``networked`` take long enough to hold up an event loop, so they are made beside it.
     """
 
     place: str
     clock: Clock
     compress_over: int | None
+    networked: bool
+
+    @property
+    def look_every(self) -> float:
+        """After how many seconds it is worth while to ask again whether others have committed something."""
 
     def get(self, id: str) -> RunRecord | None:
         """The visible run of this id."""
@@ -65,12 +108,22 @@ class Store(Protocol):
         """Runs that are held by a worker which is no longer alive."""
 
     def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
-        """Runs of these queues and workflows that nobody holds and that can go on now, those due longest first.
+        """Runs of these queues and workflows that nobody holds and that can go on now.
 
-        They are ready, or they wait and the time for which they wait has come. A waiting run is due since that time;
-        a ready one counts as due since it was created, so an older run goes before a newer one. Those whose holder
-        died are told by `orphans`.
+        They are ready, or they wait and the time for which they wait has come. Those of a higher priority come first,
+        then those that are due longest: a waiting run is due since its time; a ready one counts as due since it was
+        created, so an older run goes before a newer one. Those whose holder died are told by `orphans`.
         """
+
+    def take(self, order: Order) -> list[RunRecord]:
+        """Claim for the worker what is due, and what a dead holder left, as far as the limits of the queues allow.
+
+        Which ones, says `holdfast.stores.admission.admitted`. Of many who take at once no two get the same run, and
+        together they stay within the limits, which all of them are told alike. What was claimed otherwise counts too.
+        """
+
+    def backlog(self) -> dict[str, Backlog]:
+        """What there is in each queue that has a run which has not ended, or is held."""
 
     def next_wake(
         self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
@@ -124,6 +177,18 @@ class Store(Protocol):
     def taken(self, uid: str) -> list[str]:
         """Keys of the inbox items that were taken."""
 
+    def document(self, kind: str, name: str) -> Document | None:
+        """The document of this kind and name."""
+
+    def documents(self, kind: str) -> list[Document]:
+        """All documents of a kind, by name."""
+
+    def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
+        """Make or replace a document, or delete it (None), if its version is the expected one (None: there is none).
+
+        False, and nothing is done, if it is not.
+        """
+
     def close(self) -> None:
         """Give up all resources. May be repeated."""
 
@@ -145,6 +210,23 @@ class Transacting(Protocol):
         """
 
 
+@runtime_checkable
+class Telling(Protocol):
+    """A store that tells by itself when others have committed something, sooner than one would ask."""
+
+    def listen(self, heard: Callable[[str | None], None]) -> None:
+        """Call ``heard`` from now on, in any thread, soon after another handle committed something of interest.
+
+        It is given the uid of the run for which an item was posted; None, if it is something else. Nobody may rely on
+        it: what is told may be lost, with the connection by which it is told.
+        """
+
+
+def new_version(clock: Clock) -> int:
+    """A version for a document. Not a count: one that was deleted and made again must not have one that it had."""
+    return int.from_bytes(clock.random_bytes(6))
+
+
 def check_id(id: str) -> str:
     """The id, if it can be kept; raises `InvalidId`."""
     if not isinstance(id, str):
@@ -159,10 +241,13 @@ def check_id(id: str) -> str:
 
 
 def refusal(record: RunRecord | None, write: Append) -> LeaseLost | None:
-    """Why the write may not be made, if so: only the holder of the current epoch may append."""
-    if record is None:
+    """Why the write may not be made, if so: only the holder of the current epoch may append.
+
+    Where there is no holder, whoever knows the current epoch may.
+    """
+    if record is None or record.hidden:
         return LeaseLost(write.id, "the run was deleted while this worker held it")
-    if record.epoch != write.epoch or record.worker != write.worker:
+    if record.epoch != write.epoch or (record.worker or "") != write.worker:
         return LeaseLost(write.id)
     return None
 
@@ -239,13 +324,17 @@ def claimed(
 
 
 def woken(record: RunRecord) -> RunRecord:
-    """The record after something arrived that a waiting run may go on with."""
-    if record.status is Status.WAITING:
+    """The record after something arrived that a waiting run may go on with.
+
+    One that was made to begin at a later time begins then, whatever arrives.
+    """
+    delayed = record.epoch == 0 and record.wake_at is not None
+    if record.status is Status.WAITING and not delayed:
         return replace(record, status=Status.READY, wake_at=None)
     return record
 
 
-def is_due(record: RunRecord, queues: Collection[str], workflows: Collection[str], now: int) -> bool:
+def is_due(record: Awaited, queues: Collection[str], workflows: Collection[str], now: int) -> bool:
     """Whether a worker of these queues and workflows can go on with the run now."""
     return (
         record.queue in queues
@@ -259,10 +348,10 @@ def is_due(record: RunRecord, queues: Collection[str], workflows: Collection[str
     )
 
 
-def due_order(record: RunRecord) -> tuple[int, str]:
-    """By what runs that are due are ordered: since when they are."""
+def due_order(record: Awaited) -> tuple[int, int, str]:
+    """By what runs that are due are ordered: their priority, and since when they are due."""
     waiting = record.status is Status.WAITING and record.wake_at is not None
-    return (record.wake_at or 0) if waiting else record.created_at, record.uid
+    return -record.priority, (record.wake_at or 0) if waiting else record.created_at, record.uid
 
 
 def wake_time(

@@ -4,6 +4,8 @@
     lock                       held while runs are created, adopted or deleted
     bell                       touched at each commit, so that others know when to look
     workers/                   who may hold runs, and until when
+    documents/<kind>/          what the engine itself remembers (limits of queues, schedules), a file each
+    documents/.lock            held while one of them is changed, and while workers take runs from queues
     runs/<name>/run.json       the record of a run, replaced as a whole
     runs/<name>/journal.jsonl  its journal: one line per transaction
     runs/<name>/lock           held while it is read (shared) or written
@@ -34,10 +36,34 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.clock import Clock, SystemClock
-from holdfast.errors import HoldfastError, InvalidId, RunDamaged, RunExists, RunNotFound, StoreError
-from holdfast.model import Append, Create, Entry, Filter, Item, RunRecord, Status, Write
+from holdfast.errors import (
+    Claimed,
+    HoldfastError,
+    InvalidId,
+    RunBlocked,
+    RunDamaged,
+    RunEnded,
+    RunExists,
+    RunNotFound,
+    StoreError,
+)
+from holdfast.model import (
+    Append,
+    Backlog,
+    Create,
+    Document,
+    Entry,
+    Filter,
+    Item,
+    Order,
+    RunRecord,
+    Status,
+    Write,
+)
+from holdfast.stores.admission import Candidate, Held, admitted, counted, is_left
 from holdfast.stores.base import (
     LIVE,
+    LOOK_EVERY,
     Outcome,
     claimed,
     due_order,
@@ -49,9 +75,10 @@ from holdfast.stores.base import (
     woken,
 )
 from holdfast.stores.disk import Disk, remove_tree, replace_file
+from holdfast.stores.files_documents import Documents
 from holdfast.stores.files_folder import RunFolder, build
 from holdfast.stores.files_root import Root
-from holdfast.stores.files_text import RunFile, folder_name, id_in, line_text, sketch_in, uid_in
+from holdfast.stores.files_text import RunFile, Sketch, folder_name, id_in, line_text, sketch_in, uid_in
 from holdfast.stores.locks import WorkerLocks
 
 LOOK_ANYWAY = 10.0  # seconds
@@ -62,6 +89,8 @@ class FilesStore:
     """A store in a folder. See `holdfast.stores.base.Store` for what each method promises."""
 
     compress_over: int | None = None  # a person reads it
+    networked = False
+    look_every = LOOK_EVERY
 
     def __init__(self, path: str, *, clock: Clock | None = None, disk: Disk | None = None) -> None:
         self.clock = clock or SystemClock()
@@ -75,6 +104,7 @@ class FilesStore:
         self._beating = threading.Lock()  # one beat at a time: two of one worker would use the same new file
         self._held: tuple[int, float, list[str]] | None = None  # see _held_ones
         self._root.open()
+        self._documents = Documents(self._root, self._disk, self.clock)
 
     def close(self) -> None:
         if self._root.usable:
@@ -228,6 +258,56 @@ class FilesStore:
             found = (record for record in self._awaited(queues, workflows) if is_due(record, queues, workflows, now))
             return sorted(found, key=due_order)[:limit]
 
+    def take(self, order: Order) -> list[RunRecord]:
+        """See `Store.take`. Each run is claimed by itself: who dies meanwhile holds some of them, and is dead."""
+        with self._root.translated(), self._documents.locked():
+            chosen = self._choose(order)
+            while damaged := {uid for uid in chosen if self._is_damaged(uid)}:
+                order = replace(order, leave=order.leave | damaged)
+                chosen = self._choose(order)
+            taken: list[RunRecord] = []
+            for uid in chosen:
+                with suppress(Claimed, RunNotFound, RunEnded, RunBlocked):  # somebody who asked no queue was faster
+                    taken.append(self.claim(uid, order.worker))
+            return taken
+
+    def _is_damaged(self, uid: str) -> bool:
+        try:
+            with self._run(uid, exclusive=False) as folder:
+                return folder is not None and folder.load().damage is not None
+        except RunDamaged:
+            return True
+
+    def _choose(self, order: Order) -> list[str]:
+        now = self.clock.now()
+        due: list[Sketch] = []
+        left: list[RunRecord] = []
+        found: dict[str, list[Candidate]] = {name: [] for name in order.queues}
+        held: dict[str, list[Held]] = {name: [] for name in order.queues}
+        alive: dict[str, bool] = {}
+        for path, sketch in self._sketches(order.queues):
+            if sketch.worker is None:
+                if is_due(sketch, order.queues, order.workflows, now):
+                    due.append(sketch)
+                continue
+            if (record := self._listed(path)) is None or record.worker is None or record.queue is None:
+                continue
+            if (worker := record.worker) not in alive:
+                alive[worker] = self._alive(worker)
+            if alive[worker]:
+                held[record.queue].append(Held(worker, record.lane))
+            elif is_left(record, order.queues, order.workflows):
+                left.append(record)
+        for record in sorted(left, key=lambda one: one.uid):
+            found[record.queue or ""].append(Candidate.of(record))
+        for sketch in sorted(due, key=due_order):
+            found[sketch.queue or ""].append(Candidate.of(sketch))
+        return admitted(order, found, held)
+
+    def backlog(self) -> dict[str, Backlog]:
+        with self._root.translated():
+            return counted(self._awaited())
+
     def next_wake(
         self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
     ) -> int | None:
@@ -243,20 +323,40 @@ class FilesStore:
         A run.json that says that nobody holds the run is right about its status; only the last line of a holder can be
         ahead of it.
         """
+        for path, sketch in self._sketches(queues):
+            if workflows is None or sketch.workflow in workflows:
+                record = self._listed(path)
+                if record is not None:
+                    yield record
+
+    def _sketches(self, queues: Collection[str] | None = None) -> Iterator[tuple[str, Sketch]]:
+        """The folders of runs of these queues that are held, or may be due now or later."""
         for path in self._all("runs"):
             sketch = sketch_in(_text_of(path))
             if (
                 sketch is not None
                 and sketch.queue is not None
                 and (queues is None or sketch.queue in queues)
-                and (workflows is None or sketch.workflow in workflows)
                 and (sketch.worker is not None or sketch.status in _AWAITED)
-                and (record := self._listed(path)) is not None
             ):
-                yield record
+                yield path, sketch
 
     def version(self) -> int:
         return self._root.heard()
+
+    # --- documents
+
+    def document(self, kind: str, name: str) -> Document | None:
+        with self._root.translated():
+            return self._documents.get(kind, name)
+
+    def documents(self, kind: str) -> list[Document]:
+        with self._root.translated():
+            return self._documents.all(kind)
+
+    def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
+        with self._changing():
+            return self._documents.put(kind, name, value, expected)
 
     # --- journals
 

@@ -62,7 +62,7 @@ class Root:
 
     def _found(self) -> None:
         try:
-            self._make(self.path)
+            self.make(self.path)
         except OSError as error:
             if error.errno not in _NO_PLACE:
                 raise
@@ -75,13 +75,14 @@ class Root:
             if os.path.exists(self.within("holdfast.json")):
                 return  # another process was faster
             for name in FOLDERS:
-                self._make(self.within(name))
+                self.make(self.within(name))
             about = msgspec.json.encode(_About(FORMAT, READER, WRITER))
             replace_file(self._disk, self.within("holdfast.json"), msgspec.json.format(about, indent=2) + b"\n")
 
-    def _make(self, path: str) -> None:
+    def make(self, path: str) -> None:
+        """Make a folder, and those above it, lasting."""
         if not os.path.isdir(path):
-            self._make(os.path.dirname(path))
+            self.make(os.path.dirname(path))
             with suppress(FileExistsError):
                 self._disk.mkdir(path)
             self._disk.fsync_folder(os.path.dirname(path))
@@ -179,11 +180,17 @@ class Root:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock for what concerns more than one run. It is always taken before the lock of a run."""
-        lock = LockFile(self._open_lock())
-        try:
-            lock.take()
+        with self.holding("lock"):
             if not self._synced:
                 self._sync()
+            yield
+
+    @contextmanager
+    def holding(self, *names: str) -> Iterator[None]:
+        """Hold a lock of the whole folder, by its file."""
+        lock = LockFile(self._open_lock(self.within(*names)))
+        try:
+            lock.take()
             yield
         finally:
             lock.free()  # closing is not enough: a child that was forked just now may have the descriptor too
@@ -196,8 +203,8 @@ class Root:
                 self._disk.fsync_folder(path)
         self._synced = True
 
-    def _open_lock(self) -> int:
+    def _open_lock(self, path: str) -> int:
         try:
-            return os.open(self.within("lock"), os.O_RDONLY)
+            return os.open(path, os.O_RDONLY)
         except FileNotFoundError:
-            return self._disk.create(self.within("lock")).fd
+            return self._disk.create(path).fd

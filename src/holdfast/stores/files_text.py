@@ -17,7 +17,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from holdfast.errors import InvalidId
-from holdfast.model import Change, Entry, Item, RunRecord
+from holdfast.model import Change, Document, Entry, Item, RunRecord, Status
 from holdfast.stores.base import check_id
 
 T = TypeVar("T")
@@ -262,13 +262,22 @@ def read_run(text: bytes) -> RunFile:
 
 
 class Sketch(Struct, frozen=True):
-    """What a look at run.json tells about when a run is due."""
+    """What a look at run.json tells about when a run is due, as a `RunRecord` does."""
 
+    uid: str
+    created_at: int
     queue: str | None
     workflow: str | None
-    status: str
+    status: Status
     worker: str | None
     wake_at: int | None
+    epoch: int
+    hidden: bool
+    crashes: int
+    crashed_at: int
+    seq: int
+    priority: int = 0
+    lane: str | None = None
 
 
 class _Sketched(Struct, frozen=True):
@@ -300,6 +309,25 @@ def id_in(text: bytes, folder: str) -> str | None:
         return id if id and folder_name(id) == folder else None
     except (ValueError, InvalidId):
         return None
+
+
+# --- documents
+
+
+class _StoredDocument(_Stored, frozen=True, kw_only=True):
+    name: str
+    version: int
+
+
+def document_text(document: Document) -> bytes:
+    """The file of a document."""
+    return _line({"name": document.name, "version": document.version, **_payload(document.value)})
+
+
+def read_document(text: bytes) -> Document:
+    """A document; raises `Damage`."""
+    found = _read_small(text, _StoredDocument)
+    return Document(found.name, found.payload, found.version)
 
 
 # --- the inbox

@@ -10,6 +10,7 @@ parent that was killed. So the child closes the copies first of all.
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 import time
 from contextlib import suppress
@@ -62,6 +63,40 @@ class LockFile:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+class Turns(LockFile):
+    """A lock by which several take turns, and which tells whether another one had a turn meanwhile.
+
+    Who has the lock leaves a mark in its file. While the mark is one's own, nobody else has had it.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self.in_a_row = False  # whether nobody else had a turn before the present one
+        self._name = os.urandom(16)
+        os.ftruncate(self.fd, len(self._name))
+        # Python keeps a copy of the file that it maps. A copy of the locked one would keep the lock in a forked child.
+        other = os.open(path, os.O_RDWR)
+        try:
+            self._mark = mmap.mmap(other, len(self._name))
+        finally:
+            os.close(other)
+
+    def take_within(self, seconds: float) -> bool:
+        try:
+            _flock(self.fd, _AT_ONCE)
+        except BlockingIOError:
+            if not super().take_within(seconds):
+                return False
+        self.in_a_row = self._mark[:] == self._name
+        if not self.in_a_row:
+            self._mark[:] = self._name
+        return True
+
+    def close(self) -> None:
+        super().close()
+        self._mark.close()
 
 
 def _close_copies() -> None:

@@ -14,9 +14,24 @@ from msgspec.structs import replace
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import HoldfastError, RunExists, RunNotFound, StoreUnusable
-from holdfast.model import Append, Create, Entry, Filter, Item, Kind, RunRecord, Status, Write
+from holdfast.model import (
+    Append,
+    Backlog,
+    Create,
+    Document,
+    Entry,
+    Filter,
+    Item,
+    Kind,
+    Order,
+    RunRecord,
+    Status,
+    Write,
+)
+from holdfast.stores.admission import Candidate, Held, admitted, counted, is_left
 from holdfast.stores.base import (
     LIVE,
+    LOOK_EVERY,
     Outcome,
     appended,
     claimed,
@@ -26,10 +41,13 @@ from holdfast.stores.base import (
     is_due,
     matches,
     may_delete,
+    new_version,
     refusal,
     wake_time,
     woken,
 )
+
+_FIRST = -(1 << 70)  # before any priority
 
 
 class _Journal:
@@ -48,6 +66,7 @@ class _Shelf:
         self.journals: dict[str, _Journal] = {}
         self.ids: dict[str, str] = {}
         self.workers: dict[str, int] = {}
+        self.documents: dict[tuple[str, str], Document] = {}
         self.version = 0
 
 
@@ -58,6 +77,8 @@ class MemoryStore:
     """A store in memory. See `holdfast.stores.base.Store` for what each method promises."""
 
     compress_over: int | None = None
+    networked = False
+    look_every = LOOK_EVERY
 
     def __init__(self, name: str = "", *, clock: Clock | None = None) -> None:
         self.place = f"memory://{name}"
@@ -133,6 +154,31 @@ class MemoryStore:
             records, now = [journal.record for journal in self._shelf.journals.values()], self.clock.now()
         found = (record for record in records if is_due(record, queues, workflows, now))
         return sorted(found, key=due_order)[:limit]
+
+    def take(self, order: Order) -> list[RunRecord]:
+        with self._lock:
+            self._check_open()
+            chosen = self._choose(order)
+            return [self.claim(uid, order.worker) for uid in chosen]
+
+    def _choose(self, order: Order) -> list[str]:
+        records, now = [journal.record for journal in self._shelf.journals.values()], self.clock.now()
+        found: dict[str, list[Candidate]] = {}
+        held: dict[str, list[Held]] = {}
+        for record in sorted(records, key=lambda one: due_order(one) if one.worker is None else (_FIRST, 0, one.uid)):
+            queue = record.queue
+            if queue is None:
+                continue
+            if record.worker is not None and self._alive(record.worker):
+                held.setdefault(queue, []).append(Held(record.worker, record.lane))
+            elif is_left(record, order.queues, order.workflows) or is_due(record, order.queues, order.workflows, now):
+                found.setdefault(queue, []).append(Candidate.of(record))
+        return admitted(order, found, held)
+
+    def backlog(self) -> dict[str, Backlog]:
+        with self._lock:
+            self._check_open()
+            return counted([journal.record for journal in self._shelf.journals.values()])
 
     def next_wake(
         self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
@@ -266,6 +312,25 @@ class MemoryStore:
             self._shelf.journals[record.uid] = journal
             if not record.hidden:
                 self._shelf.ids[record.id] = record.uid
+
+    def document(self, kind: str, name: str) -> Document | None:
+        with self._lock:
+            self._check_open()
+            return self._shelf.documents.get((kind, name))
+
+    def documents(self, kind: str) -> list[Document]:
+        with self._lock:
+            self._check_open()
+            return [found for (its, _), found in sorted(self._shelf.documents.items()) if its == kind]
+
+    def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
+        with self._changing():
+            known = self._shelf.documents.pop((kind, name), None)
+            fits = (known.version if known else None) == expected
+            kept = (Document(name, value, new_version(self.clock)) if value is not None else None) if fits else known
+            if kept is not None:
+                self._shelf.documents[kind, name] = kept
+            return fits
 
     @contextmanager
     def _changing(self) -> Iterator[None]:

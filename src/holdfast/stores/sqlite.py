@@ -6,16 +6,16 @@ alone loses nothing).
 
 Writers of several processes take turns by a lock beside the database (see `holdfast.stores.sqlite_file`). A plain
 step is one INSERT that checks epoch, holder and the hash before it in the same statement; the run's row is not
-touched. Plain steps that are committed together are one pass of that statement.
+touched. Right after a step of the same run, with nothing written by anybody in between, they are known to be as they
+were, and need not be looked up. Plain steps that are committed together are one pass of that statement.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
+from itertools import chain, groupby, islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -26,10 +26,25 @@ from holdfast.errors import (
     RunDamaged,
     RunExists,
     RunNotFound,
+    StoreBusy,
 )
-from holdfast.model import Append, Create, Entry, Filter, Item, RunRecord, Status, Write
+from holdfast.model import (
+    Append,
+    Backlog,
+    Create,
+    Document,
+    Entry,
+    Filter,
+    Item,
+    Order,
+    RunRecord,
+    Status,
+    Write,
+)
+from holdfast.stores.admission import Candidate, Held, admitted, full_lanes, is_limited
 from holdfast.stores.base import (
     LIVE,
+    LOOK_EVERY,
     Outcome,
     appended,
     claimed,
@@ -37,21 +52,26 @@ from holdfast.stores.base import (
     due_order,
     is_chain,
     may_delete,
+    new_version,
     refusal,
     woken,
 )
-from holdfast.stores.sqlite_file import SQL_FOLDER, SqliteFile
-from holdfast.stores.sqlite_rows import conditions, is_entry, item_of, listed, record_of, row_of, sealed
+from holdfast.stores.sqlite_file import BUSY_SECONDS, Q, SqliteFile
+from holdfast.stores.sqlite_queues import due_in, left_by
+from holdfast.stores.sqlite_rows import (
+    conditions,
+    document_of,
+    document_row,
+    is_entry,
+    item_of,
+    listed,
+    record_of,
+    row_of,
+    sealed,
+)
 
-
-def _load_queries() -> dict[str, str]:
-    with open(os.path.join(SQL_FOLDER, "queries.sql"), encoding="utf-8") as file:
-        parts = file.read().split("-- name: ")[1:]
-    return {name.strip(): sql.strip() for name, _, sql in (part.partition("\n") for part in parts)}
-
-
-Q = _load_queries()
 APPEND = Q["append"]
+CONTINUE = Q["continue"]
 MAX_KNOWN = 10_000  # runs whose numbers are remembered
 
 
@@ -63,6 +83,8 @@ class SqliteStore(SqliteFile):
     """A store in one SQLite file. See `holdfast.stores.base.Store` for what each method promises."""
 
     compress_over: int | None = 512
+    networked = False
+    look_every = LOOK_EVERY
 
     def __init__(self, path: str, *, durability: str = "full", clock: Clock | None = None) -> None:
         self.clock = clock or SystemClock()
@@ -109,7 +131,7 @@ class SqliteStore(SqliteFile):
 
     def orphans(self, limit: int = 100) -> list[RunRecord]:
         with self._reading() as db:
-            workers = [row[0] for row in db.execute("SELECT DISTINCT worker FROM run WHERE worker IS NOT NULL")]
+            workers = [row[0] for row in db.execute(Q["holders"])]
             found: list[RunRecord] = []
             for worker in workers:
                 if not self._alive(db, worker):
@@ -118,16 +140,71 @@ class SqliteStore(SqliteFile):
         return found
 
     def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
-        names, now = tuple(workflows), self.clock.now()
-        marks = ", ".join("?" * len(names))
         found: list[RunRecord] = []
         with self._reading() as db:
             for queue in set(queues):
-                for query, values in (("ready", (queue,)), ("waiting", (queue, now))):
-                    rows = db.execute(f"{Q['record']} {Q[query] % marks}", (*values, *names, limit)).fetchall()
-                    found += [listed(row) for row in rows]
+                some = islice(due_in(db, queue, workflows, self.clock.now()), limit)
+                rows = [db.execute(f"{Q['record']} WHERE r.uid = ?", (one.uid,)).fetchone() for one in list(some)]
+                found += [listed(row) for row in rows if row]
         sound = (record for record in found if record.status is not Status.BLOCKED)
         return sorted(sound, key=due_order)[:limit]
+
+    def take(self, order: Order) -> list[RunRecord]:
+        with self._reading() as db:
+            if not self._choose(db, order):  # as is usual when one looks, and then nothing need be locked
+                return []
+        with self._writing():
+            taken: list[RunRecord] = []
+            for uid in self._choose(self._db, order):
+                record = self._current(uid)
+                taken.append(claimed(record, uid, order.worker, LIVE, holder_alive=False))
+                self._put(taken[-1])
+            return taken
+
+    def _choose(self, db: sqlite3.Connection, order: Order) -> list[str]:
+        """What the worker may take, of runs whose rows are sound."""
+        held = {name: self._held(db, name) for name, limits in order.queues.items() if is_limited(limits)}
+        while True:
+            found = self._candidates(db, order, held)
+            chosen = admitted(order, found, held)
+            rows = [db.execute(f"{Q['record']} WHERE r.uid = ?", (uid,)).fetchone() for uid in chosen]
+            damaged = {row[0] for row in rows if listed(row).status is Status.BLOCKED}
+            if not damaged:
+                return chosen
+            order = replace(order, leave=order.leave | damaged)
+
+    def _candidates(
+        self, db: sqlite3.Connection, order: Order, held: Mapping[str, Sequence[Held]]
+    ) -> dict[str, Iterable[Candidate]]:
+        """What each queue has for the worker: first what the dead left, then what is due."""
+        left: dict[str, list[Candidate]] = {}
+        for worker in [row[0] for row in db.execute(Q["holders"])]:
+            if not self._alive(db, worker):
+                for queue, candidate in left_by(db, worker, order):
+                    left.setdefault(queue, []).append(candidate)
+        now = self.clock.now()
+        return {
+            name: chain(
+                left.get(name, ()), due_in(db, name, order.workflows, now, full_lanes(limits, held.get(name, ())))
+            )
+            for name, limits in order.queues.items()
+        }
+
+    def _held(self, db: sqlite3.Connection, queue: str) -> list[Held]:
+        """What live workers hold of a queue."""
+        rows = db.execute(Q["held"], (queue,)).fetchall()
+        alive = {worker for worker in {row[0] for row in rows} if self._alive(db, worker)}
+        return [Held(worker, lane) for worker, lane in rows if worker in alive]
+
+    def backlog(self) -> dict[str, Backlog]:
+        with self._reading() as db:
+            rows = db.execute(Q["backlog"]).fetchall()
+        found: dict[str, dict[str, Any]] = {}
+        for queue, state, count, oldest in rows:
+            found.setdefault(queue, {})[state] = count
+            if oldest is not None:
+                found[queue]["oldest"] = oldest
+        return {queue: Backlog(**counts) for queue, counts in found.items()}
 
     def next_wake(
         self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
@@ -228,7 +305,31 @@ class SqliteStore(SqliteFile):
         if type(write) is not Append or len(write.entries) != 1 or write.change or write.took or write.redact:
             return False
         number = self._numbers.get(write.uid)
-        return number is not None and self._write_alone(APPEND, _values(number, write, write.entries[0])) == 1
+        return number is not None and self._write_alone(write, _values(number, write, write.entries[0])) == 1
+
+    def _write_alone(self, write: Append, values: tuple[Any, ...]) -> int:
+        """The statement as a transaction of its own, the same as in `_writing`; how many rows it made.
+
+        If the last that anybody wrote was the step before, what is checked need not be looked up.
+        """
+        with self._lock:
+            if self._unusable is not None or self._db.lent:
+                self._check_usable()
+                self._check_free()
+            turns = self._writer_lock
+            if not turns.take_within(BUSY_SECONDS):
+                raise StoreBusy(self.place)
+            try:
+                known = turns.in_a_row and _continues(self._last, write)
+                self._last = None
+                made = self._commit(CONTINUE if known else APPEND, values).rowcount
+                if made == 1:
+                    self._last = write
+                return made
+            except sqlite3.Error as error:
+                self._raise(error)
+            finally:
+                turns.free()
 
     def transact(self, act: Callable[[sqlite3.Connection], Append]) -> HoldfastError | None:
         """See `holdfast.stores.base.Transacting`."""
@@ -360,6 +461,30 @@ class SqliteStore(SqliteFile):
         row = db.execute(Q["until"], (worker,)).fetchone()
         return row is not None and row[0] > self.clock.now() and self._locks.is_held(worker)
 
+    # --- documents
+
+    def document(self, kind: str, name: str) -> Document | None:
+        with self._reading() as db:
+            row = db.execute(Q["document"], (kind, name)).fetchone()
+        return document_of(kind, self.place, *row) if row else None
+
+    def documents(self, kind: str) -> list[Document]:
+        with self._reading() as db:
+            rows = db.execute(Q["documents"], (kind,)).fetchall()
+        return [document_of(kind, self.place, *row) for row in rows]
+
+    def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
+        with self._writing():
+            row = self._db.execute(Q["document"], (kind, name)).fetchone()
+            if (row[2] if row else None) != expected:
+                return False
+            if value is None:
+                self._db.execute(Q["delete_document"], (kind, name))
+            else:
+                row = document_row(kind, Document(name, value, new_version(self.clock)))
+                self._db.execute(Q["put_document"], row)
+            return True
+
     # --- whole runs
 
     def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
@@ -409,6 +534,14 @@ class SqliteStore(SqliteFile):
 def _is_plain(write: Write) -> bool:
     """Whether the write does nothing but add entries."""
     return type(write) is Append and not (write.change or write.took or write.redact) and len(write.entries) > 0
+
+
+def _continues(last: Append | None, write: Append) -> bool:
+    """Whether a plain step is the next one of the same holder after one that was made."""
+    if last is None or last.uid != write.uid or last.epoch != write.epoch or last.worker != write.worker:
+        return False
+    before, entry = last.entries[0], write.entries[0]
+    return before.hash == entry.prev and before.seq + 1 == entry.seq
 
 
 def _values(number: int, write: Append, entry: Entry) -> tuple[Any, ...]:

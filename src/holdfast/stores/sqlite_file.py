@@ -25,8 +25,9 @@ from holdfast.errors import (
     StoreUnusable,
     UsageError,
 )
+from holdfast.model import Append
 from holdfast.stores.base import READER, WRITER
-from holdfast.stores.locks import LockFile, WorkerLocks
+from holdfast.stores.locks import Turns, WorkerLocks
 from holdfast.stores.sqlite_lent import LentConnection
 from holdfast.stores.sqlite_rows import tagged
 
@@ -61,6 +62,13 @@ def migrations() -> list[tuple[int, str]]:
     return found
 
 
+def _load_queries() -> dict[str, str]:
+    with open(os.path.join(SQL_FOLDER, "queries.sql"), encoding="utf-8") as file:
+        parts = file.read().split("-- name: ")[1:]
+    return {name.strip(): sql.strip() for name, _, sql in (part.partition("\n") for part in parts)}
+
+
+Q = _load_queries()
 C = TypeVar("C", bound=sqlite3.Connection)
 
 
@@ -75,6 +83,7 @@ class SqliteFile:
         self._durability = durability
         self._unusable: str | None = None
         self._lock = threading.RLock()
+        self._last: Append | None = None  # the last write of this handle, if it was a plain step
         self._read_lock = threading.RLock()
         with _forking, self._translated():
             self._open()
@@ -86,10 +95,10 @@ class SqliteFile:
         self._look()
         os.makedirs(self.path + ".locks", exist_ok=True)
         self._locks = WorkerLocks(self.path + ".locks")
-        writer = os.path.join(self.path + ".locks", "writer")
-        self._writer_lock = LockFile(os.open(writer, os.O_CREAT | os.O_RDWR, 0o600))
+        self._writer_lock = Turns(os.path.join(self.path + ".locks", "writer"))
         try:
-            self._writer_lock.take()
+            if not self._writer_lock.take_within(BUSY_SECONDS):
+                raise StoreBusy(self.place)
             self._db = self._connect(LentConnection)
             self._cursor: sqlite3.Cursor = self._db.cursor()
             try:
@@ -182,6 +191,7 @@ class SqliteFile:
                 if not self._writer_lock.take_within(BUSY_SECONDS):
                     raise StoreBusy(self.place)
                 try:
+                    self._last = None
                     self._db.execute("BEGIN IMMEDIATE")
                     try:
                         yield
@@ -196,21 +206,6 @@ class SqliteFile:
     def _commit(self, statement: str = "COMMIT", values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """The moment at which a transaction becomes lasting: its end, or the one statement that it consists of."""
         return self._cursor.execute(statement, values)
-
-    def _write_alone(self, statement: str, values: Sequence[Any]) -> int:
-        """Carry out one statement as a transaction of its own; how many rows it changed. The same as in `_writing`."""
-        with self._lock:
-            if self._unusable is not None or self._db.lent:
-                self._check_usable()
-                self._check_free()
-            if not self._writer_lock.take_within(BUSY_SECONDS):
-                raise StoreBusy(self.place)
-            try:
-                return self._commit(statement, values).rowcount
-            except sqlite3.Error as error:
-                self._raise(error)
-            finally:
-                self._writer_lock.free()
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:

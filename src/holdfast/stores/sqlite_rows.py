@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import RunDamaged
-from holdfast.model import Filter, Item, Link, Rewind, RunRecord, Status
+from holdfast.errors import RunDamaged, StoreDamaged
+from holdfast.model import Document, Filter, Item, Link, Rewind, RunRecord, Status
 
 MAX_TIME = 253_402_300_800_000_000  # the year 10,000
 KNOWN_STATUSES = frozenset(Status)
@@ -31,6 +31,8 @@ def row_of(record: RunRecord) -> tuple[Any, ...]:
         record.key_id,
         record.key_blob,
         record.queue,
+        record.priority,
+        record.lane,
         record.parent,
         str(record.status),
         record.epoch,
@@ -52,13 +54,13 @@ def _checksum(columns: tuple[Any, ...]) -> bytes:
 
 
 def record_of(row: tuple[Any, ...]) -> RunRecord:
-    columns, checksum, (seq, hash, at, kind, state) = row[:23], row[23], row[24:]
+    columns, checksum, (seq, hash, at, kind, state) = row[:25], row[25], row[26:]
     if _checksum(columns) != checksum:
         raise RunDamaged(str(row[1]), "its record was changed or damaged; restore the run from a backup")
     if not is_entry(seq, kind, at, state, hash):
         raise RunDamaged(str(row[1]), "its newest entry is missing or damaged; restore the run from a backup")
-    if columns[12] not in KNOWN_STATUSES:
-        raise RunDamaged(str(row[1]), f"its status {columns[12]!r} is unknown here; a newer Holdfast wrote it")
+    if columns[14] not in KNOWN_STATUSES:
+        raise RunDamaged(str(row[1]), f"its status {columns[14]!r} is unknown here; a newer Holdfast wrote it")
     return RunRecord(
         uid=columns[0],
         id=columns[1],
@@ -71,18 +73,20 @@ def record_of(row: tuple[Any, ...]) -> RunRecord:
         key_id=columns[8],
         key_blob=columns[9],
         queue=columns[10],
-        parent=columns[11],
-        status=Status(columns[12]),
-        epoch=columns[13],
-        worker=columns[14],
-        rewinds=_decode_rewinds(columns[15]),
-        rollback=columns[16],
-        wake_at=columns[17],
-        reason=columns[18],
-        hidden=bool(columns[19]),
-        chapter=columns[20],
-        crashes=columns[21],
-        crashed_at=columns[22],
+        priority=columns[11],
+        lane=columns[12],
+        parent=columns[13],
+        status=Status(columns[14]),
+        epoch=columns[15],
+        worker=columns[16],
+        rewinds=_decode_rewinds(columns[17]),
+        rollback=columns[18],
+        wake_at=columns[19],
+        reason=columns[20],
+        hidden=bool(columns[21]),
+        chapter=columns[22],
+        crashes=columns[23],
+        crashed_at=columns[24],
         seq=seq,
         hash=hash,
         updated_at=at,
@@ -100,6 +104,19 @@ def item_of(uid: str, key: Any, kind: Any, at: Any, sealed: Any, wakes: Any) -> 
     if type(sealed) is not bytes or sealed[:8] != _checksum((key, kind, at, wakes, payload)):
         raise RunDamaged(uid, f"the inbox item {key!r} was changed or damaged; restore the run from a backup")
     return Item(key, kind, at, payload, bool(wakes))
+
+
+def document_row(kind: str, document: Document) -> tuple[Any, ...]:
+    """The columns of a document, and a checksum over them."""
+    columns = (kind, document.name, document.value, document.version)
+    return (*columns, _checksum(columns))
+
+
+def document_of(kind: str, place: str, name: Any, value: Any, version: Any, checksum: Any) -> Document:
+    """The document of a row; raises `StoreDamaged` if it is not what was written."""
+    if type(value) is not bytes or type(version) is not int or _checksum((kind, name, value, version)) != checksum:
+        raise StoreDamaged(place, f"what it says of the {kind} {name!r} is damaged; declare it again, or restore")
+    return Document(name, value, version)
 
 
 def is_entry(seq: Any, kind: Any, at: Any, state: Any, hash: Any) -> bool:
@@ -122,6 +139,14 @@ def listed(row: tuple[Any, ...]) -> RunRecord:
         return RunRecord(
             uid=str(row[0]), id=str(row[1]), created_at=0, root=b"", status=Status.BLOCKED, reason=str(damage)
         )
+
+
+def after_prefix(prefix: str) -> str | None:
+    """A text that comes after all that begin with this prefix, and before all others behind it."""
+    last = ord(prefix[-1])
+    if last >= 0xD7FF and not 0xE000 <= last < 0x10FFFF:  # the next is no character
+        return None
+    return prefix[:-1] + chr(last + 1)
 
 
 def tagged(tags: str, name: str, value: str) -> bool:
@@ -149,6 +174,8 @@ def conditions(filter: Filter) -> tuple[list[str], list[Any]]:
     if filter.prefix is not None:
         start = filter.prefix.encode("utf-8", "surrogatepass")  # as bytes: a text ends for SQLite at its first NUL
         add("substr(CAST(r.id AS BLOB), 1, ?) = ?", len(start), start)
+        if filter.prefix and (end := after_prefix(filter.prefix)) is not None and filter.hidden is False:
+            add("r.id >= ? AND r.id < ?", filter.prefix, end)  # says nothing new, but can be found by the index
     if filter.created_from is not None:
         add("r.created_at >= ?", filter.created_from)
     if filter.created_before is not None:

@@ -12,8 +12,9 @@ pytest does the rest. ``place`` is a path that no other test uses; opening it tw
 on the same runs, as two processes would have them. What a store keeps in files has to stay under it. ``clock`` is a
 `ManualClock`: leases are to be measured by it. Override the fixture ``place`` if your store lives somewhere else.
 
-A store that keeps files, or whose handle is otherwise bound to its process, subclasses `FileStoreContract`: it has
-the same promises, and those about `os.fork` and about killed processes.
+A store whose handle is bound to its process subclasses `ProcessStoreContract`: it has the same promises, and those
+about `os.fork`. One that keeps files on this machine subclasses `FileStoreContract`, which adds those about processes
+that are killed.
 
 The tests use payloads of plain bytes: to a store they are opaque.
 """
@@ -23,7 +24,7 @@ from __future__ import annotations
 import os
 import threading
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
@@ -32,7 +33,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.clock import new_uid
 from holdfast.errors import (
     Claimed,
     HoldfastError,
@@ -43,13 +43,11 @@ from holdfast.errors import (
     RunNotFound,
     StoreUnusable,
 )
-from holdfast.journal import fork_lineage, fork_rewinds, genesis, next_entry
-from holdfast.model import Append, Change, Create, Entry, Filter, Item, Kind, Rewind, RunRecord, Status
+from holdfast.model import Change, Entry, Filter, Kind, Rewind, RunRecord, Status
 from holdfast.stores.base import ANY, Store
 from holdfast.testing.clock import ManualClock
-
-LEASE = 30.0
-ALL = 1 << 40  # more than any journal has
+from holdfast.testing.contract_author import ALL, LEASE, Author, after, ids, item, make, put, refused, snapshot
+from holdfast.testing.contract_queues import QueueContract, order
 
 HARD_IDS = {
     "a path upward": "../../etc",
@@ -95,108 +93,12 @@ HARD_IDS = {
 
 USES = (
     *("get", "journal", "find", "read", "inbox", "taken", "orphans", "due", "next_wake", "version"),
+    *("take", "backlog", "document", "documents", "put_document"),
     *("create", "append", "claim", "post", "enlist", "beat", "delete", "rewrap", "adopt"),
 )
 
 
-class Author:
-    """Writes journals for the tests: right numbers and right hashes."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        self.clock = clock
-
-    def entries(
-        self, root: bytes, seq: int, kinds: Sequence[str], state: int | None = None, payload: bytes | None = None
-    ) -> tuple[Entry, ...]:
-        """Entries that go on after the hash ``root``, the first one numbered ``seq``."""
-        made: list[Entry] = []
-        snapshot: int | None = None
-        for n, kind in enumerate(kinds, seq):
-            if kind == Kind.SAVED:
-                snapshot = n if snapshot is None else snapshot
-            pointer = snapshot if kind == Kind.SAVED else state
-            data = payload if payload is not None else f'{{"of":{n}}}'.encode()
-            entry = next_entry(made[-1].hash if made else root, n, kind, self.clock.now(), pointer, data)
-            state = n if kind == Kind.SAVED else state
-            made.append(entry)
-        return tuple(made)
-
-    def create(self, id: str, *kinds: str, **facts: Any) -> Create:
-        """A new run. Its uid sorts behind all that were made before."""
-        self.clock.advance(0.000_001)
-        uid = facts.pop("uid", None) or new_uid(self.clock)
-        root = genesis(uid)
-        entries = self.entries(root, 0, kinds or (Kind.CREATED,))
-        return Create(RunRecord(uid=uid, id=id, created_at=self.clock.now(), root=root, **facts), entries)
-
-    def fork(self, parent: RunRecord, shared: Entry, id: str) -> Create:
-        """A fork of ``parent`` after its entry ``shared``."""
-        self.clock.advance(0.000_001)
-        at = shared.seq
-        state = shared.seq if shared.kind == Kind.SAVED else shared.state
-        record = RunRecord(
-            uid=new_uid(self.clock),
-            id=id,
-            created_at=self.clock.now(),
-            root=shared.hash,
-            base=at + 1,
-            lineage=fork_lineage(parent, at),
-            rewinds=fork_rewinds(parent, at),
-        )
-        return Create(record, self.entries(shared.hash, at + 1, (Kind.FORKED,), state))
-
-    def append(self, held: RunRecord, *kinds: str, **how: Any) -> Append:
-        """A write of the holder that ``held`` names, going on where ``held`` says that the journal ends."""
-        payload = how.pop("payload", None)
-        entries = self.entries(held.hash, held.seq + 1, kinds, held.state, payload)
-        return Append(held.uid, held.id, held.epoch, held.worker or "", entries, **how)
-
-
-def after(held: RunRecord, write: Append) -> RunRecord:
-    """The holder's record when the write was made, to go on from."""
-    last = write.entries[-1]
-    state = last.seq if last.kind == Kind.SAVED else last.state
-    return replace(held, seq=last.seq, hash=last.hash, updated_at=last.at, state=state)
-
-
-def item(key: str, *, wakes: bool = True, payload: bytes = b'{"yes":true}', at: int = 7) -> Item:
-    """Something for an inbox."""
-    return Item(key, "answer", at, payload, wakes)
-
-
-def make(store: Store, write: Create) -> RunRecord:
-    """Create a run; the record that the store then has."""
-    [made] = store.apply([write])
-    assert isinstance(made, RunRecord), made
-    return made
-
-
-def put(store: Store, write: Append) -> None:
-    """Make a write that must succeed."""
-    [outcome] = store.apply([write])
-    assert outcome is None, outcome
-
-
-def refused(store: Store, write: Append | Create, by: type[HoldfastError] = LeaseLost) -> None:
-    """Make a write that must be refused, and must change nothing."""
-    uid = write.record.uid if isinstance(write, Create) else write.uid
-    before = snapshot(store, uid)
-    [outcome] = store.apply([write])
-    assert type(outcome) is by, outcome
-    assert snapshot(store, uid) == before
-
-
-def snapshot(store: Store, uid: str) -> tuple[Any, ...]:
-    """Everything that a store says about a run."""
-    return store.journal(uid), store.read(uid, 0, ALL), store.inbox(uid), store.taken(uid)
-
-
-def ids(found: Sequence[RunRecord]) -> list[str]:
-    """Their ids, in the order in which they were found."""
-    return [record.id for record in found]
-
-
-class StoreContract:
+class StoreContract(QueueContract):
     """The promises. See the module's text for how to use it."""
 
     def open_store(self, place: Path, clock: ManualClock) -> Store:
@@ -376,6 +278,41 @@ class StoreContract:
 
     def test_append_needs_a_claim(self, store: Store, author: Author, run: RunRecord) -> None:
         refused(store, author.append(replace(run, worker="east"), Kind.DONE))
+
+    def test_append_without_a_worker_to_a_run_that_nobody_holds(
+        self, store: Store, other: Store, author: Author, run: RunRecord
+    ) -> None:
+        free = replace(run, worker="")
+        for handle in (store, other, store):
+            write = author.append(free, Kind.SAVED, Kind.DONE) if handle is other else author.append(free, Kind.DONE)
+            put(handle, write)
+            refused(handle, author.append(free, Kind.DONE, payload=b"another at the same end"))
+            free = replace(after(free, write), worker="")
+        assert [entry.seq for entry in store.read(run.uid, 0, ALL)] == list(range(free.seq + 1))
+        assert store.journal(run.uid) == replace(free, worker=None)
+
+    def test_append_without_a_worker_is_fenced_too(self, store: Store, author: Author, run: RunRecord) -> None:
+        free = replace(run, worker="")
+        held = store.claim(run.uid, "east")
+        refused(store, author.append(free, Kind.DONE))
+        refused(store, author.append(replace(free, epoch=held.epoch), Kind.DONE))
+        refused(store, author.append(replace(free, epoch=held.epoch), change=Change(status=Status.COMPLETED)))
+        put(store, author.append(held, change=Change(status=Status.READY, release=True)))
+        refused(store, author.append(free, Kind.DONE))
+        put(store, author.append(replace(free, epoch=held.epoch), Kind.DONE, change=Change(chapter=1)))
+        record = store.journal(run.uid)
+        assert record is not None
+        assert (record.seq, record.chapter, record.worker) == (1, 1, None)
+
+    def test_append_without_a_worker_to_a_deleted_run_is_refused(
+        self, store: Store, author: Author, run: RunRecord
+    ) -> None:
+        fork = make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
+        assert store.delete(run.uid)
+        refused(store, author.append(replace(run, worker=""), Kind.DONE))
+        refused(store, author.append(replace(run, worker=""), Kind.DONE, change=Change(chapter=1)))
+        assert store.delete(fork.uid)
+        refused(store, author.append(replace(run, worker=""), Kind.DONE))
 
     def test_append_under_an_older_epoch_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
         refused(store, author.append(replace(held, epoch=held.epoch - 1), Kind.DONE))
@@ -646,6 +583,57 @@ class StoreContract:
         store.beat("west", LEASE)
         store.claim(held.uid, "west")
         refused(store, author.append(after(held, write), Kind.DONE))
+
+    # --- a store may remember what its holder wrote last, but not for too long
+
+    @pytest.fixture
+    def busy(self, store: Store, author: Author, held: RunRecord) -> RunRecord:
+        """A run whose holder has been writing steps, one right after the other."""
+        for _ in range(4):
+            write = author.append(held, Kind.DONE)
+            put(store, write)
+            held = after(held, write)
+        return held
+
+    @pytest.mark.parametrize("by", ["store", "other"])
+    def test_who_was_just_writing_is_refused_when_another_took_over(
+        self, store: Store, other: Store, author: Author, clock: ManualClock, busy: RunRecord, by: str
+    ) -> None:
+        clock.advance(LEASE * 2)
+        handle = {"store": store, "other": other}[by]
+        handle.beat("west", LEASE)
+        taken = handle.claim(busy.uid, "west")
+        refused(store, author.append(busy, Kind.DONE))
+        put(handle, author.append(taken, Kind.DONE))
+        refused(store, author.append(busy, Kind.DONE))
+
+    def test_who_was_just_writing_goes_on_after_others_wrote_elsewhere(
+        self, store: Store, other: Store, author: Author, busy: RunRecord
+    ) -> None:
+        for handle in (store, other):
+            write = author.append(busy, Kind.DONE)
+            make(handle, author.create(f"beside {busy.seq}"))
+            put(store, write)
+            busy = after(busy, write)
+        assert [entry.seq for entry in store.read(busy.uid, 0, ALL)] == list(range(busy.seq + 1))
+
+    @pytest.mark.parametrize(
+        "changes", [{"epoch": 2}, {"epoch": 0}, {"worker": "west"}, {"seq": 5}, {"seq": 3}, {"hash": b"x" * 32}]
+    )
+    def test_what_does_not_follow_is_refused_right_after_a_step(
+        self, store: Store, author: Author, busy: RunRecord, changes: dict[str, Any]
+    ) -> None:
+        refused(store, author.append(replace(busy, **changes), Kind.DONE))
+        put(store, author.append(busy, Kind.DONE))
+
+    def test_a_step_of_another_run_does_not_pass_for_the_next_one(
+        self, store: Store, author: Author, busy: RunRecord
+    ) -> None:
+        second = make(store, author.create("second"))
+        mine = store.claim(second.uid, "east")
+        write = author.append(mine, Kind.DONE)
+        put(store, write)
+        refused(store, author.append(replace(after(mine, write), uid=busy.uid, id=busy.id), Kind.DONE))
 
     def test_a_run_of_a_retired_worker_may_be_claimed_at_once(self, store: Store, held: RunRecord) -> None:
         store.retire("east")
@@ -1825,6 +1813,11 @@ class StoreContract:
             "due": lambda: store.due(["q"], ["w"]),
             "next_wake": lambda: store.next_wake(),
             "version": lambda: store.version(),
+            "take": lambda: store.take(order("q")),
+            "backlog": lambda: store.backlog(),
+            "document": lambda: store.document("k", "n"),
+            "documents": lambda: store.documents("k"),
+            "put_document": lambda: store.put_document("k", "n", b"1", None),
             "create": lambda: store.apply([author.create("new")]),
             "append": lambda: store.apply([author.append(held, Kind.DONE)]),
             "claim": lambda: store.claim(held.uid, "west"),
@@ -1883,16 +1876,8 @@ class StoreContract:
         assert len(store.inbox(run.uid)) == 1
 
 
-class FileStoreContract(StoreContract):
-    """The promises of a store that is bound to its process: about `os.fork`, and about processes that are killed."""
-
-    def test_what_a_killed_process_held_may_be_claimed_at_once(
-        self, store: Store, other: Store, run: RunRecord
-    ) -> None:
-        held = other.claim(run.uid, "north")
-        other.drop()
-        assert store.orphans() == [held]
-        assert store.claim(run.uid, "east").epoch == held.epoch + 1
+class ProcessStoreContract(StoreContract):
+    """The promises of a store whose handle is bound to its process: about `os.fork`."""
 
     @pytest.mark.parametrize(
         "use",
@@ -1918,6 +1903,18 @@ class FileStoreContract(StoreContract):
             other.claim(held.uid, "north")
         put(store, author.append(held, Kind.DONE))
         assert [entry.seq for entry in other.read(held.uid, 0, ALL)] == [0, 1]
+
+
+class FileStoreContract(ProcessStoreContract):
+    """The promises of a store that keeps files: also about processes that are killed."""
+
+    def test_what_a_killed_process_held_may_be_claimed_at_once(
+        self, store: Store, other: Store, run: RunRecord
+    ) -> None:
+        held = other.claim(run.uid, "north")
+        other.drop()
+        assert store.orphans() == [held]
+        assert store.claim(run.uid, "east").epoch == held.epoch + 1
 
     def test_a_forked_child_may_open_the_store_again(
         self, store: Store, place: Path, clock: ManualClock, author: Author, run: RunRecord

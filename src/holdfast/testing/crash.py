@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.model import Entry, Filter, Item, RunRecord, Status, Write
+from holdfast.model import Backlog, Document, Entry, Filter, Item, Order, RunRecord, Status, Write
 from holdfast.stores.base import LIVE, Outcome, Store
 from holdfast.stores.disk import Disk, File
 from holdfast.stores.sqlite import SqliteStore
@@ -202,6 +202,8 @@ class CrashStore:
         self.place = store.place
         self.clock = store.clock
         self.compress_over = store.compress_over
+        self.networked = store.networked
+        self.look_every = store.look_every
 
     # --- reads: the dead read nothing
 
@@ -231,6 +233,15 @@ class CrashStore:
 
     def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
         return self._alive().due(queues, workflows, limit=limit)
+
+    def backlog(self) -> dict[str, Backlog]:
+        return self._alive().backlog()
+
+    def document(self, kind: str, name: str) -> Document | None:
+        return self._alive().document(kind, name)
+
+    def documents(self, kind: str) -> list[Document]:
+        return self._alive().documents(kind)
 
     def next_wake(
         self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
@@ -262,6 +273,16 @@ class CrashStore:
         record = self._before("claim").claim(uid, worker, allow)
         self._after("claim")
         return record
+
+    def take(self, order: Order) -> list[RunRecord]:
+        taken = self._before("take").take(order)
+        self._after("take")
+        return taken
+
+    def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
+        put = self._before("put_document").put_document(kind, name, value, expected)
+        self._after("put_document")
+        return put
 
     def post(self, uid: str, item: Item) -> bool:
         posted = self._before("post").post(uid, item)

@@ -94,6 +94,7 @@ def _replay(hf: Holdfast, record: RunRecord, workflow: Workflow[..., Any] | None
         raise WorkflowMissing(record.id, missing(record.workflow, version))
     if found.name != record.workflow:
         raise DefinitionChanged(record.id, f"it is a run of workflow {record.workflow!r}, not of {found.name!r}")
+    found = found.of_run(hf._codec, fold.input)
     run = Run(hf._engine, record.id, record.uid)
     lease = Lease(record, hf._journals, hf._committer, fold)
     reader = hf._engine.tracer = _Reader()

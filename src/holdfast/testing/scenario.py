@@ -105,6 +105,7 @@ class Seen:
         self.erased: dict[str, set[int]] = {}
         self.gone: set[str] = set()
         self.backup: bytes | None = None
+        self.kept: set[str] = set()  # what else was acknowledged, by name
 
 
 class Site(ABC):
@@ -181,7 +182,7 @@ class MemorySite(Site):
         for name in ("here", "there"):
             shelf = _shared.get(f"{self._name}-{name}")
             if shelf is not None:
-                shelves[name] = copy.deepcopy((shelf.journals, shelf.ids, shelf.workers))
+                shelves[name] = copy.deepcopy((shelf.journals, shelf.ids, shelf.workers, shelf.documents))
         return super().image(), shelves
 
     def restore(self, image: Any) -> None:
@@ -189,7 +190,7 @@ class MemorySite(Site):
         super().restore(files)
         for name, kept in shelves.items():
             shelf = MemoryStore(f"{self._name}-{name}")._shelf
-            shelf.journals, shelf.ids, shelf.workers = copy.deepcopy(kept)
+            shelf.journals, shelf.ids, shelf.workers, shelf.documents = copy.deepcopy(kept)
 
 
 SITES: dict[str, type[Site]] = {site.kind: site for site in (MemorySite, SqliteSite, FilesSite)}

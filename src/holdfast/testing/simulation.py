@@ -27,7 +27,7 @@ from holdfast.engine.run import Run
 from holdfast.errors import Claimed, HoldfastError, LeaseLost
 from holdfast.journal import verify
 from holdfast.model import ENDED, Append, Create, Entry, Filter, Item, Kind, RunRecord, Status, Write
-from holdfast.stores.base import LIVE, Outcome, Store
+from holdfast.stores.base import LIVE, LOOK_EVERY, Outcome, Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.crash import Crash
@@ -140,6 +140,8 @@ class TurnStore:
     """A store whose every call waits for its turn."""
 
     compress_over: int | None = None
+    networked = False
+    look_every = LOOK_EVERY
 
     def __init__(self, actor: Actor) -> None:
         self.actor = actor

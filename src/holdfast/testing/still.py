@@ -28,6 +28,10 @@ class StillWorker(Worker):
 
     _enlisted = False
 
+    @property
+    def enlisted(self) -> bool:
+        return self._enlisted
+
     def ready(self) -> str:
         if not self._enlisted:
             self.store.enlist(self.name, self.lease)

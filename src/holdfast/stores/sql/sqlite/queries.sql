@@ -2,9 +2,13 @@
 INSERT OR IGNORE INTO entry (run, seq, kind, at, state, hash, payload) VALUES (
     -- What may not be written has no run here, or a number that is taken, and is ignored. In the form INSERT ... SELECT
     -- the row would first go into a temporary table, since the table that is written is read too.
-    (SELECT r.n FROM run r WHERE r.n = ? AND +r.uid = ? AND r.epoch = ? AND +r.worker = ?
+    (SELECT r.n FROM run r WHERE r.n = ? AND +r.uid = ? AND r.epoch = ? AND ifnull(r.worker, '') = ? AND r.hidden = 0
      AND (SELECT hash FROM entry WHERE run = r.n AND seq = ?) = ?),
     ?, ?, ?, ?, ?, ?)
+
+-- name: continue
+-- The same, with the same values, where what they check is known to hold.
+INSERT INTO entry (run, seq, kind, at, state, hash, payload) VALUES (?1, ?7, ?8, ?9, ?10, ?11, ?12)
 
 -- name: insert_entry
 INSERT INTO entry (run, seq, kind, at, state, hash, payload) VALUES (?, ?, ?, ?, ?, ?, ?)
@@ -14,31 +18,66 @@ SELECT e.seq, e.kind, e.at, e.state, x'', e.hash, x'' FROM entry e JOIN run r ON
 
 -- name: record
 SELECT r.uid, r.id, r.created_at, r.root, r.base, r.workflow, r.tags, r.lineage, r.key_id, r.key_blob,
-       r.queue, r.parent, r.status, r.epoch, r.worker, r.rewinds, r.rollback, r.wake_at, r.reason, r.hidden,
-       r.chapter, r.crashes, r.crashed_at, r.checksum,
+       r.queue, r.priority, r.lane, r.parent, r.status, r.epoch, r.worker, r.rewinds, r.rollback, r.wake_at, r.reason,
+       r.hidden, r.chapter, r.crashes, r.crashed_at, r.checksum,
        e.seq, e.hash, e.at, e.kind, e.state
 FROM run r
 LEFT JOIN entry e ON e.n = (SELECT n FROM entry WHERE run = r.n ORDER BY seq DESC LIMIT 1)
 
 -- name: insert_run
 INSERT INTO run (uid, id, created_at, root, base, workflow, tags, lineage, key_id, key_blob,
-                 queue, parent, status, epoch, worker, rewinds, rollback, wake_at, reason, hidden,
+                 queue, priority, lane, parent, status, epoch, worker, rewinds, rollback, wake_at, reason, hidden,
                  chapter, crashes, crashed_at, checksum)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: update_run
 UPDATE run SET uid = ?, id = ?, created_at = ?, root = ?, base = ?, workflow = ?, tags = ?, lineage = ?,
-               key_id = ?, key_blob = ?, queue = ?, parent = ?, status = ?, epoch = ?, worker = ?, rewinds = ?,
+               key_id = ?, key_blob = ?, queue = ?, priority = ?, lane = ?, parent = ?, status = ?, epoch = ?, worker = ?, rewinds = ?,
                rollback = ?, wake_at = ?, reason = ?, hidden = ?, chapter = ?, crashes = ?, crashed_at = ?, checksum = ?
 WHERE uid = ?
 
 -- name: ready
-WHERE r.queue = ? AND r.status = 'ready' AND r.worker IS NULL AND r.hidden = 0
-AND +r.workflow IN (%s) ORDER BY r.created_at, r.uid LIMIT ?
+SELECT uid, lane, epoch, created_at FROM run INDEXED BY run_ready
+WHERE queue = ? AND priority = ? AND status = 'ready' AND worker IS NULL AND hidden = 0
+AND +workflow IN (%s)%s ORDER BY created_at, uid
 
 -- name: waiting
-WHERE r.queue = ? AND r.wake_at <= ? AND r.status = 'waiting' AND r.worker IS NULL AND r.hidden = 0
-AND +r.workflow IN (%s) ORDER BY r.wake_at, r.uid LIMIT ?
+SELECT uid, lane, epoch, wake_at FROM run INDEXED BY run_waiting
+WHERE queue = ? AND priority = ? AND wake_at <= ? AND status = 'waiting' AND worker IS NULL AND hidden = 0
+AND +workflow IN (%s)%s ORDER BY wake_at, uid
+
+-- name: priority_of_ready
+-- The highest of those below another: as many look-ups as there are priorities, however many runs have them.
+SELECT priority FROM run INDEXED BY run_ready
+WHERE queue = ? AND priority < ? AND status = 'ready' AND worker IS NULL AND hidden = 0
+ORDER BY priority DESC LIMIT 1
+
+-- name: priority_of_waiting
+SELECT priority FROM run INDEXED BY run_waiting
+WHERE queue = ? AND priority < ? AND status = 'waiting' AND worker IS NULL AND hidden = 0 AND wake_at IS NOT NULL
+ORDER BY priority DESC LIMIT 1
+
+-- name: holders
+SELECT DISTINCT worker FROM run WHERE worker IS NOT NULL
+
+-- name: held
+SELECT worker, lane FROM run INDEXED BY run_held
+WHERE queue = ? AND worker IS NOT NULL AND hidden = 0
+
+-- name: left
+SELECT r.uid, r.lane, r.queue, r.epoch, r.crashes, r.crashed_at, (SELECT max(seq) FROM entry WHERE run = r.n)
+FROM run r WHERE r.worker = ? AND r.hidden = 0 AND r.status IN ('ready', 'running', 'waiting')
+AND r.queue IN (%s) AND r.workflow IN (%s) ORDER BY r.uid
+
+-- name: backlog
+SELECT queue, 'ready', count(*), min(created_at) FROM run INDEXED BY run_ready
+WHERE queue IS NOT NULL AND status = 'ready' AND worker IS NULL AND hidden = 0 GROUP BY queue
+UNION ALL
+SELECT queue, 'running', count(*), NULL FROM run INDEXED BY run_held
+WHERE queue IS NOT NULL AND worker IS NOT NULL AND hidden = 0 GROUP BY queue
+UNION ALL
+SELECT queue, 'waiting', count(*), NULL FROM run
+WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND hidden = 0 GROUP BY queue
 
 -- name: next_wake
 SELECT wake_at FROM run INDEXED BY run_wakes
@@ -82,6 +121,19 @@ UPDATE inbox SET taken = 1, payload = NULL WHERE run = (SELECT n FROM run WHERE 
 
 -- name: redact
 UPDATE entry SET payload = ? WHERE run = (SELECT n FROM run WHERE uid = ?) AND seq = ?
+
+-- name: document
+SELECT name, value, version, checksum FROM document WHERE kind = ? AND name = ?
+
+-- name: documents
+SELECT name, value, version, checksum FROM document WHERE kind = ? ORDER BY name
+
+-- name: put_document
+INSERT INTO document (kind, name, value, version, checksum) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = excluded.version, checksum = excluded.checksum
+
+-- name: delete_document
+DELETE FROM document WHERE kind = ? AND name = ?
 
 -- name: until
 SELECT until FROM worker WHERE name = ?

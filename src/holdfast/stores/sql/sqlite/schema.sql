@@ -7,6 +7,7 @@
 --   link    which runs share the entries of which: a run with a link to it is hidden, not deleted.
 --   inbox   what others than the holder left for it; a taken item keeps its key, so that the key is used once.
 --   worker  who may hold runs, and until when.
+--   document  what the engine itself remembers: limits of queues, schedules.
 
 CREATE TABLE meta (
     name  TEXT PRIMARY KEY,
@@ -28,6 +29,8 @@ CREATE TABLE run (
     key_id     TEXT,
     key_blob   BLOB,
     queue      TEXT,
+    priority   INTEGER NOT NULL,
+    lane       TEXT,
     parent     TEXT,
     status     TEXT NOT NULL,
     epoch      INTEGER NOT NULL,
@@ -50,12 +53,16 @@ CREATE INDEX run_by_worker ON run (worker) WHERE worker IS NOT NULL;
 CREATE INDEX run_by_parent ON run (parent, uid) WHERE parent IS NOT NULL;
 
 -- What workers look for, in the order in which they take it. A run that is held or over stands in none of these.
-CREATE INDEX run_ready ON run (queue, created_at, uid)
+CREATE INDEX run_ready ON run (queue, priority DESC, created_at, uid, workflow, lane, epoch, status, worker, hidden)
     WHERE queue IS NOT NULL AND status = 'ready' AND worker IS NULL AND hidden = 0;
-CREATE INDEX run_waiting ON run (queue, wake_at, uid)
+CREATE INDEX run_waiting ON run (queue, priority DESC, wake_at, uid, workflow, lane, epoch, status, worker, hidden)
     WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND hidden = 0 AND wake_at IS NOT NULL;
 CREATE INDEX run_wakes ON run (wake_at)
     WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND hidden = 0 AND wake_at IS NOT NULL;
+
+-- What counts against the limits of a queue.
+CREATE INDEX run_held ON run (queue, worker, lane, hidden)
+    WHERE queue IS NOT NULL AND worker IS NOT NULL AND hidden = 0;
 
 CREATE TABLE entry (
     n       INTEGER PRIMARY KEY,
@@ -94,4 +101,13 @@ CREATE UNIQUE INDEX inbox_by_key ON inbox (run, key);
 CREATE TABLE worker (
     name  TEXT PRIMARY KEY,
     until INTEGER NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE document (
+    kind     TEXT NOT NULL,
+    name     TEXT NOT NULL,
+    value    BLOB NOT NULL,
+    version  INTEGER NOT NULL,
+    checksum BLOB NOT NULL,
+    PRIMARY KEY (kind, name)
 ) WITHOUT ROWID;

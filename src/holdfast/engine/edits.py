@@ -1,0 +1,74 @@
+"""Editing: a person changes what a run has saved, in place of the run itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.codec import to_text
+from holdfast.engine.checks import check_texts
+from holdfast.engine.define import Edited, registered
+from holdfast.engine.drive import Op, Read
+from holdfast.errors import UsageError, WorkflowMissing
+from holdfast.fold import Fold
+from holdfast.model import Change, RunRecord, Status
+from holdfast.stores.base import LIVE
+
+if TYPE_CHECKING:
+    from holdfast.engine.journals import Saved
+    from holdfast.engine.run import Run
+
+_ALLOWED = LIVE | {Status.BLOCKED, Status.FAILED}
+
+
+def edit(run: Run, state: Any, *, as_node: str | None = None) -> Op[int]:
+    """Save another state in place of the current one; node, next, queue and variables stay as they are.
+
+    Of a graph's run, give an update: it goes through the reducers, and what is queued stays. With ``as_node`` it counts
+    as the update of that node: if that is queued, it is done by this; else its successors are queued too.
+    """
+    check_texts(as_node=as_node)
+    record = yield Read(run._record)
+    if record.queue is None:
+        if as_node is not None:
+            raise UsageError(f"run {run.id!r} is driven by hand, so it has no nodes; leave out as_node=")
+        return (yield from run._save({"state": run._codec.encode(state, "state")}, keep=True))
+    lease, owned = yield from run._enter(allow=_ALLOWED)
+    try:
+        edited = yield Read(lambda: _edited(run, record, lease.fold, lease.saved(), state, as_node))
+        if edited is None:
+            tree = {"state": run._codec.encode(state, "state")}
+            ticket = yield Read(lambda: lease.save(tree, keep=True))
+        elif edited.delta is not None:
+            ticket = yield Read(lambda: lease.change(edited.delta))
+        else:
+            ticket = yield Read(lambda: lease.save(edited.tree))
+        return (yield from run._settle(lease, ticket))
+    finally:
+        if owned:
+            rests = record.status if record.status in (Status.BLOCKED, Status.FAILED) else Status.READY
+            yield from run._let_go(lease, Change(status=rests, release=True, reason=record.reason))
+            run._engine.bell.ring()
+
+
+def _edited(run: Run, record: RunRecord, fold: Fold, saved: Saved | None, update: Any, as_node: str | None) -> Any:
+    workflow = registered(record.workflow, fold.input.get("version"), fold.input.get("module"))
+    if workflow is None:
+        raise WorkflowMissing(run.id, f"an edit needs {record.workflow!r}; import the module that declares it")
+    edited = workflow.edit(run._codec, fold.input, saved, update, as_node)
+    if edited is None and as_node is not None:
+        raise UsageError(f"workflow {workflow.name} is a function, so it has no nodes; leave out as_node=")
+    return edited
+
+
+def edited_text(run: Run, record: RunRecord, at: int, update: Any) -> tuple[bytes, int | None]:
+    """What a fork at this entry saves to begin with: the text, and the snapshot that it builds on, if it does."""
+    saved = run._journals.state(record, at)
+    edited: Edited | None = _edited(run, record, run._journals.fold(record, at), saved, update, None)
+    if edited is None:
+        raise UsageError(
+            f"run {run.id!r} is not the run of a graph, so edit= says nothing to it; use results= or input="
+        )
+    if edited.delta is None or saved is None:
+        return to_text({"s": {**(edited.tree or {}), "step": 0}}), None
+    delta = {**edited.delta, "s": {**edited.delta.get("s", {}), "step": int(saved.tree["step"]) + 1}}  # type: ignore[arg-type]
+    return to_text({"d": delta}), saved.snapshot

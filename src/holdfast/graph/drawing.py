@@ -1,0 +1,30 @@
+"""The path that a run took through its graph, read from what it has saved, for a drawing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from .path import Path
+from .plan import ITEM
+from .topology import Topology
+
+
+def path_of(tree: dict[str, Any], *, failed: bool = False) -> Path:
+    """Where a run has been, and where it is. ``tree`` is what it saved last; of a failed one, it failed there."""
+    book = tree["graph"]
+    queued = {name.partition(ITEM)[0] for name in tree["queue"]}
+    done = Counter(book["visits"])
+    done.subtract(queued)
+    waiting = frozenset(book.get("waiting", ()))
+    return Path(
+        visits={name: count for name, count in done.items() if count > 0},
+        edges=frozenset((source, target) for source, targets in book.get("trod", {}).items() for target in targets),
+        current=waiting if failed else waiting | queued,
+        failed=frozenset(queued) if failed else frozenset(),
+    )
+
+
+def topology_of(tree: dict[str, Any]) -> Topology:
+    """The topology of the graph that a run was saved with."""
+    return tree["graph"]["topology"]  # type: ignore[no-any-return]

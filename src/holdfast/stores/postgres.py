@@ -1,0 +1,550 @@
+"""Journals in PostgreSQL, for workers on any number of machines.
+
+A plain step is one statement and one round trip: it locks the run's row, checks epoch, holder and the hash before it,
+and adds the entry. Plain steps that are committed together are one statement too. Whatever else changes a run takes
+two round trips: the first locks and reads, then the rules of `holdfast.stores.base` decide, and the second writes and
+commits.
+
+Leases and timers go by the server's clock, so the clocks of the workers' machines need not agree.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import psycopg
+from msgspec.structs import replace
+from psycopg.pq import TransactionStatus
+
+from holdfast.clock import Clock, SystemClock
+from holdfast.errors import (
+    HoldfastError,
+    RunDamaged,
+    RunExists,
+    RunNotFound,
+    StoreError,
+    StoreUnreachable,
+    UsageError,
+)
+from holdfast.model import (
+    Append,
+    Backlog,
+    Document,
+    Entry,
+    Filter,
+    Item,
+    Kind,
+    Order,
+    RunRecord,
+    Status,
+    Write,
+)
+from holdfast.stores.base import LIVE, Outcome, claimed, due_order, is_chain, may_delete, woken
+from holdfast.stores.postgres_batch import Batch
+from holdfast.stores.postgres_lent import ENDS
+from holdfast.stores.postgres_link import (
+    BEGIN,
+    LIMITED,
+    UNLIMITED,
+    Connection,
+    Link,
+    Rows,
+    begin,
+    commit,
+    execute,
+    together,
+)
+from holdfast.stores.postgres_news import News
+from holdfast.stores.postgres_patrol import patrol
+from holdfast.stores.postgres_queues import Documents, Taking, backlog_of, taken
+from holdfast.stores.postgres_rows import (
+    changing,
+    conditions,
+    given,
+    kept,
+    key_digest,
+    listed,
+    record_of,
+)
+from holdfast.stores.postgres_schema import SERVER_TIME, check_schema, queries
+from holdfast.stores.postgres_url import settings_of
+from holdfast.stores.sqlite_rows import item_of, sealed
+
+TABLES = ("run", "entry", "link", "inbox", "worker", "document")
+LOOK, LOOK_WHEN_TOLD = 1.0, 5.0  # seconds
+QUIET = frozenset(
+    {Kind.DONE, Kind.RAISED, Kind.SAVED, Kind.STARTED, Kind.INTENDED, Kind.TIMER}
+)  # nobody waits for them
+_UNFIT = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)  # what PostgreSQL cannot keep
+MAX_KNOWN = 10_000  # claims that are remembered
+
+
+class ServerClock(SystemClock):
+    """The server's clock, as far as it is known here: this machine's, and by how much the two differ."""
+
+    def __init__(self) -> None:
+        self._ahead = 0  # microseconds
+
+    def now(self) -> int:
+        return time.time_ns() // 1000 + self._ahead
+
+    def learn(self, asked: int, server: int, answered: int) -> None:
+        """What the server's clock said, between two moments of this machine's."""
+        self._ahead = server - (asked + answered) // 2
+
+
+class PostgresStore:
+    """A store in a schema of a PostgreSQL database. See `holdfast.stores.base.Store` for what each method promises."""
+
+    compress_over: int | None = 512
+    networked = True
+
+    def __init__(self, url: str, *, clock: Clock | None = None) -> None:
+        settings = settings_of(url)
+        self.clock = clock or ServerClock()
+        self._given_clock = clock
+        now = SERVER_TIME if clock is None else "%(now)s::bigint"
+        self._q = queries(settings.schema, now)
+        self._link = Link(settings, check_schema)
+        self.place = self._link.place
+        self._news = News(self._link, secrets.token_hex(8))
+        if clock is None:
+            self._learn("SELECT " + SERVER_TIME, ())
+        self._tables = [row[0] for row in self._link.ask(self._q["tables"], (settings.schema, list(TABLES)))]
+        self._documents = Documents(self._link, self._q, self.clock)
+        self._enlisted: set[str] = set()
+        self._claims: dict[str, int] = {}  # epochs that were given out, by uid
+
+    def close(self) -> None:
+        if self._link.unusable is None and self._enlisted:
+            try:
+                self._retire(list(self._enlisted))
+            except StoreError as error:
+                told = "the store %s is closed without giving up its leases, which end by themselves: %s"
+                logging.getLogger("holdfast").warning(told, self.place, error)
+        self.drop()
+
+    def drop(self) -> None:
+        self._news.stop()
+        self._link.close()
+
+    def listen(self, heard: Callable[[str | None], None]) -> None:
+        """See `holdfast.stores.base.Telling`."""
+        self._news.listen(heard)
+
+    @property
+    def look_every(self) -> float:
+        """See `holdfast.stores.base.Store`. Not all at the same moment, and seldom where one is told anyway."""
+        return random.uniform(0.75, 1.25) * (LOOK_WHEN_TOLD if self._news.hears else LOOK)
+
+    # --- records
+
+    def get(self, id: str) -> RunRecord | None:
+        return self._one("WHERE r.id = %s AND NOT r.hidden", kept(id))
+
+    def journal(self, uid: str) -> RunRecord | None:
+        return self._one("WHERE r.uid = %s", uid)
+
+    def _one(self, where: str, value: str) -> RunRecord | None:
+        rows = self._link.ask(f"{self._q['record']} {where}", (value,))
+        return record_of(rows[0]) if rows else None
+
+    def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
+        clauses, values = conditions(filter)
+        if before is not None:
+            clauses.append("r.uid < %s")
+            values.append(before)
+        where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
+        rows = self._link.ask(f"{self._q['record']} {where} ORDER BY r.uid DESC LIMIT %s", (*values, limit))
+        return [listed(row) for row in rows]
+
+    def orphans(self, limit: int = 100) -> list[RunRecord]:
+        found = f"{self._q['orphans']} LIMIT %(limit)s"
+        rows = self._link.ask(f"{self._q['record']} WHERE r.n IN ({found})", self._at(limit=limit))
+        return [listed(row) for row in rows]
+
+    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
+        names = {"queues": [kept(name) for name in set(queues)], "workflows": [kept(name) for name in workflows]}
+        each = f"({self._q['ready']}) UNION ALL ({self._q['waiting']})"
+        found = f"SELECT d.n FROM unnest(%(queues)s::text[]) q (name), LATERAL ({each}) d"
+        rows = self._link.ask(f"{self._q['record']} WHERE r.n IN ({found})", self._at(limit=limit, **names))
+        sound = (record for record in map(listed, rows) if record.status is not Status.BLOCKED)
+        return sorted(sound, key=due_order)[:limit]
+
+    def next_wake(
+        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
+    ) -> int | None:
+        names = {"queues": queues, "workflows": workflows}
+        chosen = {key: None if some is None else [kept(name) for name in some] for key, some in names.items()}
+        rows = self._link.ask(self._q["next_wake"], {"after": after, **chosen})
+        return int(rows[0][0]) if rows else None
+
+    def version(self) -> int:
+        [(pulse, writing)] = self._link.ask(self._q["version"], (self._tables,))
+        return int(pulse) if writing is None else hash((pulse, writing))
+
+    def _at(self, **values: Any) -> dict[str, Any]:
+        """The values for a statement that needs the time."""
+        return values if self._given_clock is None else {**values, "now": self._given_clock.now()}
+
+    # --- journals
+
+    def read(
+        self, uid: str, lo: int, hi: int, *, saved: bool | None = None, payloads: bool = True, limit: int | None = None
+    ) -> list[Entry]:
+        only = "" if saved is None else "AND e.kind = 'saved'" if saved else "AND e.kind <> 'saved'"
+        query = self._q["read" if payloads else "read_headers"]
+        statements: list[tuple[str, Any]] = [(f"{query} {only} ORDER BY e.seq LIMIT %s", (uid, lo, hi, limit))]
+        if saved is not None and limit is None:  # where only some are read, nobody else would notice a missing one
+            statements.append((self._q["count"], (lo, hi, uid)))
+        rows, *counted = self._link.call(lambda conn, again: together(conn, *statements))
+        for id, base, newest, found in counted[0] if counted else ():
+            lowest, highest = max(lo, base), min(hi, newest)
+            if found != max(highest - lowest + 1, 0):
+                problem = f"entries between {lowest} and {highest} are missing; restore the run from a backup"
+                raise RunDamaged(given(id), problem)
+        return [Entry(seq, given(kind), at, state, prev, own, data) for seq, kind, at, state, prev, own, data in rows]
+
+    def inbox(self, uid: str) -> list[Item]:
+        rows = self._link.ask(self._q["inbox"], (uid,))
+        return [item_of(uid, given(key), given(kind), at, data, int(wakes)) for key, kind, at, data, wakes in rows]
+
+    def taken(self, uid: str) -> list[str]:
+        return sorted(given(key) for (key,) in self._link.ask(self._q["taken"], (uid,)))
+
+    def apply(self, batch: Sequence[Write]) -> list[Outcome]:
+        if not batch:
+            self._link.check_usable()
+            return []
+        plain = plain_runs(batch)
+        try:
+            if plain is None:
+                return self._link.call(lambda conn, again: self._carefully(conn, batch, again))
+            return self._link.call(lambda conn, again: self._append(conn, plain, batch, again))
+        except StoreError as error:
+            if not isinstance(error.__cause__, _UNFIT):
+                raise
+            if len(batch) == 1:
+                return [error]
+        return [outcome for write in batch for outcome in self.apply([write])]
+
+    def _append(
+        self, conn: Connection, runs: dict[str, list[Append]], batch: Sequence[Write], again: bool
+    ) -> list[Outcome]:
+        """Carry out plain steps in one statement; those that are refused are looked at one by one."""
+        if again:
+            return self._carefully(conn, batch, again)
+        try:
+            made = self._append_all(conn, runs)
+            if any(entry.kind not in QUIET for writes in runs.values() for write in writes for entry in write.entries):
+                execute(conn, *self._news.of())
+        except psycopg.errors.UniqueViolation:
+            made = set()
+        left = [write for write in batch if isinstance(write, Append) and write.uid not in made]
+        outcomes = iter(self._carefully(conn, left, again) if left else ())
+        return [None if isinstance(write, Append) and write.uid in made else next(outcomes) for write in batch]
+
+    def _append_all(self, conn: Connection, runs: dict[str, list[Append]]) -> set[str]:
+        """The uids of the runs whose entries were added."""
+        if len(runs) == 1:
+            [(uid, writes)] = runs.items()
+            if len(writes) == 1 and len(writes[0].entries) == 1:
+                write, entry = writes[0], writes[0].entries[0]
+                values = (
+                    *(uid, write.epoch, kept(write.worker)),
+                    *(entry.seq, entry.at, entry.state, kept(entry.kind), entry.hash, entry.payload),
+                    *(entry.seq - 1, entry.prev),
+                )
+                return {uid} if execute(conn, self._q["append_one"], values).fetchone() else set()
+        lines = [
+            (
+                *(uid, write.epoch, kept(write.worker), writes[0].entries[0].seq - 1, writes[0].entries[0].prev),
+                *(entry.seq, entry.at, entry.state, kept(entry.kind), entry.hash, entry.payload),
+            )
+            for uid, writes in runs.items()
+            for write in writes
+            for entry in write.entries
+        ]
+        columns = [list(column) for column in zip(*lines, strict=True)]
+        rows = execute(conn, self._q["append_many"], (list(runs), *columns)).fetchall()
+        return {row[0] for row in rows}
+
+    def _carefully(self, conn: Connection, writes: Sequence[Write], again: bool) -> list[Outcome]:
+        """Carry out any writes: lock and read, decide, write and commit."""
+        batch = Batch(self._q, writes, again)
+        batch.begin(conn)
+        outcomes = [batch.make(conn, write) for write in writes]
+        statements = batch.statements()
+        if statements:
+            commit(conn, statements, self._news.of())
+        return outcomes
+
+    def transact(self, act: Callable[[psycopg.Connection[Any]], Append]) -> HoldfastError | None:
+        """See `holdfast.stores.base.Transacting`. The fence and the entry come last, so the run is locked shortly."""
+        with self._link.once(self._begin) as (conn, xid):
+            with conn.lend():
+                write = act(conn)
+            try:
+                with patrol.watch(conn):
+                    return self._end(conn, write, xid)
+            except psycopg.Error as error:
+                if not self._link.is_lost(conn, error):
+                    raise self._link.translated(error) from error
+                lost = error
+        if self._link.call(lambda conn, again: self._find(conn, write)):
+            return None
+        problem = "the connection was lost, and what the step did was rolled back"
+        raise StoreUnreachable(self.place, f"{problem}; it can be tried again") from lost
+
+    def _begin(self, conn: Connection) -> str:
+        """Begin a transaction that may take as long as it likes; its number."""
+        conn.execute(BEGIN)
+        if conn.limited:
+            conn.execute(UNLIMITED)
+        [(xid,)] = execute(conn, self._q["own_xid"]).fetchall()
+        return str(xid)
+
+    def _end(self, conn: Connection, write: Append, xid: str) -> HoldfastError | None:
+        """Commit what a function did together with its entry, or roll it back."""
+        status = conn.info.transaction_status
+        if status is TransactionStatus.INERROR:
+            raise UsageError("a statement of the function failed, which ends its transaction; let its error pass")
+        [(now, touched)] = execute(conn, self._q["own_locks"], (self._tables,)).fetchall()
+        if status is not TransactionStatus.INTRANS or now != xid:
+            raise UsageError(f"the transaction was ended by the function's own SQL; {ENDS}")
+        if touched is not None:
+            raise UsageError(f"the table {touched} is Holdfast's own, and only Holdfast writes to it")
+        conn.execute(LIMITED)
+        batch = Batch(self._q, [write], False)
+        batch.begin(conn, inside=True)
+        outcome, statements = batch.make(conn, write), batch.statements()
+        if outcome is None and statements:
+            commit(conn, statements, self._news.of())
+        else:
+            conn.rollback()
+        assert not isinstance(outcome, RunRecord)
+        return outcome
+
+    def _find(self, conn: Connection, write: Append) -> bool:
+        """Whether a write of which no answer came was made. The run is locked, as it was by that transaction."""
+        batch = Batch(self._q, [write], True)
+        batch.begin(conn)
+        return batch.was_made(conn, write)
+
+    # --- claims, inboxes, workers
+
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
+        wanted: RunRecord | None = None
+
+        def act(conn: Connection, again: bool) -> RunRecord:
+            nonlocal wanted
+            record, alive = self._held(conn, self._q["lock"], uid)
+            if wanted is not None and record is not None and self._is_ours(record, wanted):
+                return record
+            wanted = claimed(record, uid, worker, allow, holder_alive=alive)
+            commit(conn, [self._update(wanted)])
+            return wanted
+
+        record = self._link.call(act)
+        self._remember(record)
+        return record
+
+    def _remember(self, *claimed: RunRecord) -> None:
+        """Note which epochs were given out."""
+        if len(self._claims) >= MAX_KNOWN:
+            self._claims.clear()
+        self._claims.update((record.uid, record.epoch) for record in claimed)
+
+    def _is_ours(self, record: RunRecord, wanted: RunRecord) -> bool:
+        """Whether a claim of which no answer came was made: nobody else of this handle got that epoch."""
+        same = (record.epoch, record.worker) == (wanted.epoch, wanted.worker)
+        return same and self._claims.get(record.uid) != record.epoch
+
+    def _held(self, conn: Connection, lock: str, uid: str, *more: str) -> tuple[RunRecord | None, bool]:
+        """Begin a transaction with this run locked; its record, and whether its holder is alive."""
+        _, rows, [(alive,)] = begin(
+            conn,
+            (lock, ([uid, *more],)),
+            (f"{self._q['record']} WHERE r.uid = %s", (uid,)),
+            (self._q["alive"], self._at(uid=uid)),
+        )
+        return record_of(rows[0]) if rows else None, alive
+
+    def _update(self, record: RunRecord) -> tuple[str, Any]:
+        return self._q["update_run"], (*changing(record), record.uid)
+
+    def post(self, uid: str, item: Item) -> bool:
+        def act(conn: Connection, again: bool) -> bool:
+            _, rows, posted = begin(
+                conn,
+                (self._q["lock"], ([uid],)),
+                (f"{self._q['record']} WHERE r.uid = %s", (uid,)),
+                (self._q["posted"], (uid, key_digest(item.key))),
+            )
+            if posted:
+                return again and posted[0][0] == item.at  # it is the one of which no answer came
+            record = record_of(rows[0]) if rows else None
+            if record is None or record.hidden:
+                return False
+            statements = [self._items(uid, [item], [])]
+            if item.wakes and woken(record) is not record:
+                statements.append(self._update(woken(record)))
+            commit(conn, statements, self._news.of(uid))
+            return True
+
+        return self._link.call(act)
+
+    def _items(self, uid: str, items: Sequence[Item], taken: Sequence[str]) -> tuple[str, Any]:
+        rows: list[tuple[Any, ...]] = [
+            (key_digest(i.key), kept(i.key), kept(i.kind), i.at, sealed(i), i.wakes, False) for i in items
+        ]
+        rows += [(key_digest(key), kept(key), "taken", 0, None, False, True) for key in taken]
+        return self._q["post"], (*(list(column) for column in zip(*rows, strict=True)), uid)
+
+    def enlist(self, worker: str, lease: float) -> None:
+        self.beat(worker, lease)
+        self._enlisted.add(worker)
+        self._link.ask(f"{self._q['forget_the_dead']} RETURNING 1", self._at())
+
+    def beat(self, worker: str, lease: float) -> None:
+        self._learn(self._q["beat"], self._at(worker=kept(worker), lease=int(lease * 1_000_000)))
+
+    def _learn(self, statement: str, values: Any) -> None:
+        """Carry out a statement that tells the server's time."""
+        asked = time.time_ns() // 1000
+        [(now,)] = self._link.ask(statement, values)
+        if isinstance(self.clock, ServerClock):
+            self.clock.learn(asked, now, time.time_ns() // 1000)
+
+    def retire(self, worker: str) -> None:
+        self._enlisted.discard(worker)
+        self._retire([worker])
+
+    def _retire(self, workers: list[str]) -> None:
+        def act(conn: Connection, again: bool) -> None:
+            begin(conn)
+            statements = [(self._q["retire"], ([kept(name) for name in workers],)), (self._q["pulse"], ())]
+            commit(conn, statements, self._news.of())
+
+        self._link.call(act)
+
+    # --- queues and documents
+
+    def take(self, order: Order) -> list[RunRecord]:
+        wanted: list[RunRecord] = []
+
+        def act(conn: Connection, again: bool) -> list[RunRecord]:
+            nonlocal wanted
+            if wanted:  # of which no answer came
+                uids = [record.uid for record in wanted]
+                [rows] = begin(conn, (f"{self._q['record']} WHERE r.uid = ANY(%s::text[])", (uids,)))
+                now = {record.uid: record for record in map(listed, rows)}
+                ours = [one for one in wanted if one.uid in now and self._is_ours(now[one.uid], one)]
+                if ours:
+                    return ours
+                conn.rollback()
+            wanted = taken(Taking(self._q, order, self._at).choose(conn), order.worker)
+            if wanted:
+                commit(conn, [self._update(record) for record in wanted])
+            return wanted
+
+        records = self._link.call(act)
+        self._remember(*records)
+        return records
+
+    def backlog(self) -> dict[str, Backlog]:
+        return backlog_of(self._link.ask(self._q["backlog"]))
+
+    def document(self, kind: str, name: str) -> Document | None:
+        return self._documents.get(kind, name)
+
+    def documents(self, kind: str) -> list[Document]:
+        return self._documents.all(kind)
+
+    def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
+        return self._documents.put(kind, name, value, expected)
+
+    # --- whole runs
+
+    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
+        seen = self.journal(uid)
+        if seen is None or seen.hidden:
+            return False
+        chain = [uid, *(link.uid for link in reversed(seen.lineage))]
+
+        def act(conn: Connection, again: bool) -> bool:
+            record, alive = self._held(conn, self._q["lock_to_delete"], uid, *chain[1:])
+            if record is None or record.hidden:
+                return again
+            if not may_delete(record, holder_alive=alive, expected=expected):
+                return False
+            [rows] = together(conn, (self._q["chain"], {"uids": chain}))
+            gone = unshared(chain, rows)
+            statements: list[tuple[str, Any]] = [(self._q["empty_inbox"], (uid,))]
+            if uid not in gone:
+                statements.append(self._update(replace(record, hidden=True, worker=None)))
+            if gone:
+                statements += [(self._q["remove_runs"], (gone,)), (self._q["pulse"], ())]
+            commit(conn, statements, self._news.of())
+            return True
+
+        return self._link.call(act)
+
+    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
+        def act(conn: Connection, again: bool) -> bool:
+            record, _ = self._held(conn, self._q["lock"], uid)
+            if record is None or record.key_blob != old:
+                return again and record is not None and (record.key_id, record.key_blob) == (key_id, key_blob)
+            commit(conn, [self._update(replace(record, key_id=key_id, key_blob=key_blob))])
+            return True
+
+        return self._link.call(act)
+
+    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
+        def act(conn: Connection, again: bool) -> None:
+            batch = Batch(self._q, [], again)
+            batch.begin(conn, record)
+            there = batch.records.get(record.uid)
+            if again and isinstance(there, RunRecord) and there.hash == entries[-1].hash:
+                return
+            if there is not None or (not record.hidden and record.id in batch.ids):
+                raise RunExists(record.id)
+            if any(link.uid not in batch.ancestors for link in record.lineage):
+                raise RunNotFound(record.id, "the run that it was forked from is not in this store")
+            batch.insert(record, entries)
+            statements = batch.statements()
+            if items or taken:
+                statements.append(self._items(record.uid, items, taken))
+            commit(conn, statements, self._news.of())
+
+        self._link.call(act)
+
+
+def plain_runs(batch: Sequence[Write]) -> dict[str, list[Append]] | None:
+    """The writes by run, if all of them do nothing but add entries, and those of a run follow each other."""
+    runs: dict[str, list[Append]] = {}
+    for write in batch:
+        if type(write) is not Append or write.change or write.took or write.redact or not write.entries:
+            return None
+        runs.setdefault(write.uid, []).append(write)
+    for writes in runs.values():
+        fences = {(write.epoch, write.worker) for write in writes}
+        if len(fences) > 1 or not is_chain([entry for write in writes for entry in write.entries]):
+            return None
+    return runs
+
+
+def unshared(chain: Sequence[str], rows: Rows) -> list[str]:
+    """Which of a run that is to be deleted and its ancestors, from it up, are hidden and shared by nobody else."""
+    known = {uid: (hidden, shared, children) for uid, hidden, shared, children in rows}
+    gone: list[str] = []
+    for place, uid in enumerate(chain):
+        hidden, shared, children = known.get(uid, (False, True, []))
+        if (hidden or place == 0) and not shared and set(children) <= set(gone):
+            gone.append(uid)
+    return gone

@@ -1,0 +1,105 @@
+"""A connection to PostgreSQL that can be lent to a user's function inside of a transaction.
+
+While it is **lent**, the function may read everything and write to its own tables. The transaction and the settings of
+the session are not its business: the methods that end or change them refuse, and so do statements that begin with
+such a word. What gets past that (a COMMIT behind another statement, a function of the database that writes to
+Holdfast's tables) is found out before the entry is written, by the number of the transaction and by its locks.
+
+``with connection.transaction():`` is a savepoint there, and may be used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.adapt import AdaptersMap
+
+from holdfast.errors import UsageError
+
+ENDS = "Holdfast ends the transaction itself, together with the step's entry"
+SETS = "the settings of the session are Holdfast's"
+_ENDING = frozenset({"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "PREPARE"})
+_SETTING = frozenset({"SET", "RESET", "DISCARD", "LISTEN", "UNLISTEN", "LOAD", "DEALLOCATE"})
+_BLANK = re.compile(r"(?:\s|;|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
+
+
+def refusal(statement: str) -> str | None:
+    """Why a statement may not be made by whom a connection is lent, if so."""
+    words = statement[_BLANK.match(statement).end() :].split(None, 2)  # type: ignore[union-attr]
+    first, second = (*(word.rstrip(";").upper() for word in words[:2]), "", "")[:2]
+    if first in _ENDING and not (first == "ROLLBACK" and second == "TO"):
+        return f"{first} inside of a transaction: {ENDS}"
+    if first in _SETTING and not (first == "SET" and second == "LOCAL"):
+        return f"{first} inside of a transaction: {SETS}"
+    return None
+
+
+class LentCursor(psycopg.Cursor[Any]):
+    """A cursor of a connection that is lent."""
+
+    def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+        self._check(query)
+        return super().execute(query, *args, **kwargs)
+
+    def executemany(self, query: Any, *args: Any, **kwargs: Any) -> None:
+        self._check(query)
+        super().executemany(query, *args, **kwargs)
+
+    def _check(self, query: Any) -> None:
+        text = query.as_string(self.connection) if isinstance(query, sql.Composable) else query
+        refused = refusal(text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text))
+        if refused is not None:
+            raise UsageError(refused)
+
+
+class LentConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose owner can lend it."""
+
+    lent = False
+    limited = False  # whether the session itself limits how long a statement may take
+    pooled = False  # whether a pooler stands in between, so that each transaction may be in another session
+    _lent_adapters: AdaptersMap | None = None
+
+    @contextmanager
+    def lend(self) -> Iterator[None]:
+        """Inside of a transaction: until this ends, only what a user may do can be done. No setting of it stays."""
+        kept = self.row_factory, self.cursor_factory, self.prepare_threshold
+        self._lent_adapters = AdaptersMap(super().adapters)
+        self.cursor_factory = LentCursor
+        self.lent = True
+        try:
+            yield
+        finally:
+            self.lent = False
+            self.row_factory, self.cursor_factory, self.prepare_threshold = kept
+            self._lent_adapters = None
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        return self._lent_adapters or super().adapters
+
+
+def _kept_from_borrowers(name: str) -> Callable[..., Any]:
+    method = getattr(psycopg.Connection, name)
+
+    @wraps(method)
+    def guarded(self: LentConnection, *args: Any, **kwargs: Any) -> Any:
+        if self.lent:
+            raise UsageError(f"{name.strip('_')}() on a connection that is lent: {ENDS}")
+        return method(self, *args, **kwargs)
+
+    return guarded
+
+
+for _name in (
+    *("__enter__", "close", "commit", "rollback", "pipeline"),
+    *("set_autocommit", "set_isolation_level", "set_read_only", "set_deferrable"),
+    *("tpc_begin", "tpc_prepare", "tpc_commit", "tpc_rollback"),
+):
+    setattr(LentConnection, _name, _kept_from_borrowers(_name))

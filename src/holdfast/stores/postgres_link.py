@@ -1,0 +1,280 @@
+"""The connections of a PostgreSQL store: a pool, transactions, and what becomes of a connection that is lost.
+
+Nothing is kept in a session: each call takes any connection and gives it back, so a pooler in transaction mode may
+stand in between. What must hold for a transaction is set inside of it.
+
+A call that loses its connection is made again on another one, for some seconds. It is told that it is (``again``):
+then what it wanted to write may be there already, and it looks before it writes. The rows that it locks for that are
+those that the lost transaction had locked, so what it sees is final.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from holdfast.errors import (
+    HoldfastError,
+    StoreBusy,
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreNotFound,
+    StoreReadOnly,
+    StoreUnreachable,
+    StoreUnusable,
+)
+from holdfast.stores.postgres_lent import LentConnection
+from holdfast.stores.postgres_patrol import patrol
+from holdfast.stores.postgres_pool import Pool, PoolEmpty
+from holdfast.stores.postgres_url import Settings
+
+T = TypeVar("T")
+Connection = LentConnection
+Rows = list[tuple[Any, ...]]
+Statement = tuple[str, Any]
+
+PATIENCE = 15.0  # seconds for which a lost connection is replaced by another one
+TRIES = 20  # of a transaction that met another one
+CLOSED = "it is closed"
+FORKED = "it was opened before os.fork()"
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+# Whoever stands still in the middle of a transaction must not hold up the others for ever.
+_LIMITS = {"idle_in_transaction_session_timeout": "10s", "lock_timeout": "20s", "statement_timeout": "60s"}
+LIMITED = "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _LIMITS.items())
+UNLIMITED = "SELECT " + ", ".join(f"set_config('{name}', '0', true)" for name in _LIMITS)
+
+_FLEETING = (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViolation)
+_UNPREPARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
+_GONE = (
+    errors.AdminShutdown,
+    errors.CrashShutdown,
+    errors.CannotConnectNow,
+    errors.IdleInTransactionSessionTimeout,
+    errors.IdleSessionTimeout,
+)
+
+
+class Link:
+    """The way to the database."""
+
+    def __init__(self, settings: Settings, look: Callable[[Link, Connection], None] | None = None) -> None:
+        """``look`` is given the first connection, to see whether the store can be used."""
+        self.settings = settings
+        self.place = settings.place
+        self.unusable: str | None = None
+        self.prepares = settings.prepare
+        self._conninfo, self._limits = limited(settings.conninfo), True
+        with self.connect() as conn:  # at once, so that what is wrong is told as it is
+            if look is not None:
+                look(self, conn)
+        self._pool = Pool(self._connect, settings.pool)
+        _links.add(self)
+
+    def connect(self) -> Connection:
+        """A connection beside the pool; raises what is wrong in words of ours."""
+        try:
+            return self._connect()
+        except psycopg.Error as error:
+            raise self.translated(error, connecting=True) from None
+
+    def _connect(self) -> Connection:
+        try:
+            conn = LentConnection.connect(self._conninfo, autocommit=True)
+        except psycopg.Error as error:
+            if not (self._limits and "startup parameter" in str(error)):
+                raise
+            self._conninfo, self._limits = self.settings.conninfo, False  # a pooler, which takes no options
+            return self._connect()
+        conn.limited = self._limits
+        # Behind a pooler, who answers is not who was connected to: what was prepared there may be something else here.
+        [own] = conn.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+        conn.pooled = own != conn.info.backend_pid
+        if conn.pooled:
+            conn.prepare_threshold = None
+        return conn
+
+    # --- calls
+
+    def call(self, act: Callable[[Connection, bool], T], *, keep: bool = False) -> T:
+        """Carry out ``act``, on another connection if one is lost. It is told whether it may have been made before.
+
+        With ``keep``, the connection on which it succeeded is not given back.
+        """
+        again, tries, until = False, 0, 0.0
+        while True:
+            conn: Connection | None = None
+            try:
+                conn = self._get(until)
+                with patrol.watch(conn):
+                    value = act(conn, again)
+                conn = None if keep else conn
+                return value
+            except psycopg.Error as error:
+                lost = self.is_lost(conn, error)
+                if not lost and not isinstance(error, _FLEETING + _UNPREPARED):
+                    raise self.translated(error) from error
+                again, tries, until = again or (lost and conn is not None), tries + 1, until or self._deadline()
+                if time.monotonic() > until or (not lost and tries > TRIES):
+                    raise self._given_up(error, conn) from None
+                if isinstance(error, _UNPREPARED):  # somebody made the session forget them
+                    self.prepares = False
+            finally:
+                if conn is not None:
+                    self._pool.put(conn)
+            if lost:
+                self._pool.clear()
+            time.sleep(random.uniform(0, min(0.01 * 2**tries, 0.5)))
+
+    def _deadline(self) -> float:
+        return time.monotonic() + PATIENCE
+
+    def _given_up(self, error: psycopg.Error, conn: Connection | None) -> HoldfastError:
+        if conn is None:
+            return self.translated(error, connecting=True)
+        told = self.settings.scrubbed(str(error))
+        if self.is_lost(conn, error):
+            return StoreUnreachable(self.place, f"the connection was lost again and again ({told}); check the server")
+        return StoreBusy(self.place, f"{told}; try again")
+
+    @contextmanager
+    def once(self, begin: Callable[[Connection], T]) -> Iterator[tuple[Connection, T]]:
+        """A connection on which ``begin`` was carried out, for what cannot be made again by itself.
+
+        The errors of PostgreSQL are left as they are.
+        """
+        conn, value = self.call(lambda conn, again: (conn, begin(conn)), keep=True)
+        try:
+            yield conn, value
+        finally:
+            self._pool.put(conn)
+
+    def is_lost(self, conn: Connection | None, error: psycopg.Error) -> bool:
+        """Whether the error means that the connection is gone, and with it the answer."""
+        return conn is None or conn.closed or isinstance(error, _GONE)
+
+    def ask(self, statement: str, values: Any = ()) -> Rows:
+        """The rows that a query gives."""
+        return self.call(lambda conn, again: execute(conn, statement, values).fetchall())
+
+    # --- connections
+
+    def _get(self, until: float) -> Connection:
+        self.check_usable()
+        try:
+            conn = self._pool.get(max(until - time.monotonic(), 0.5) if until else PATIENCE)
+        except PoolEmpty:
+            raise StoreBusy(
+                self.place, f"all {self.settings.pool} connections are in use; raise ?pool=, or try again"
+            ) from None
+        if not self.prepares:
+            conn.prepare_threshold = None
+        return conn
+
+    def check_usable(self) -> None:
+        """Raise `StoreUnusable` if it was closed, or is another process's."""
+        if self.unusable is not None:
+            raise StoreUnusable(self.place, f"{self.unusable}; open the store again")
+
+    def close(self) -> None:
+        """Close all connections. May be repeated."""
+        if self.unusable is None:
+            self.unusable = CLOSED
+            self._pool.close()
+
+    # --- errors
+
+    def translated(self, error: psycopg.Error, *, connecting: bool = False) -> HoldfastError:
+        """An error of PostgreSQL in words of ours, which name the place and the remedy."""
+        told = self.settings.scrubbed(str(error))
+        code = error.sqlstate or ""
+        schema = self.settings.schema
+        if code in ("42P01", "3F000"):
+            return StoreNotFound(self.place, missing(schema))
+        if code == "3D000" or (connecting and "does not exist" in told and "database" in told):
+            return StoreNotFound(self.place, f"{told}; create it with createdb, or name another one")
+        if code == "42501":
+            return StoreReadOnly(self.place, f"{told}; grant this user the rights to the schema {schema}")
+        if code == "25006":
+            return StoreReadOnly(self.place, f"{told}; connect to the primary server")
+        if code == "53100":
+            return StoreFull(self.place)
+        if code.startswith("XX0"):
+            return StoreDamaged(self.place, f"{told}; restore it from a backup")
+        if code in ("53300", "55P03", "57014"):
+            return StoreBusy(self.place, f"{told}; try again")
+        if connecting:
+            return StoreUnreachable(self.place, f"{told}; check the server, the user and the password")
+        return StoreError(self.place, told)
+
+
+def missing(schema: str) -> str:
+    """What to say where there is no store yet."""
+    return f"there is no store in the schema {schema} of this database; make it with `holdfast migrate`"
+
+
+def limited(conninfo: str) -> str:
+    """The same, with limits for all that is done on the connection. Poolers do not take them."""
+    options = conninfo_to_dict(conninfo).get("options", "")
+    limits = " ".join(f"-c {name}={value}" for name, value in _LIMITS.items())
+    return make_conninfo(conninfo, options=f"{limits} {options}".strip())
+
+
+# --- statements
+
+
+def execute(conn: Connection, statement: str, values: Any = ()) -> psycopg.Cursor[tuple[Any, ...]]:
+    """Carry out a statement that comes from a file of ours, and from nobody else."""
+    return conn.execute(statement, values)
+
+
+def begin(conn: Connection, *statements: Statement) -> list[Rows]:
+    """Begin a transaction and carry out these, in one round trip; the rows of each."""
+    with conn.pipeline():
+        conn.execute(BEGIN)
+        if not conn.limited:
+            conn.execute(LIMITED)
+        cursors = [execute(conn, *statement) for statement in statements]
+    return [cursor.fetchall() for cursor in cursors]
+
+
+def together(conn: Connection, *statements: Statement) -> list[Rows]:
+    """Carry out these in one round trip; the rows of each. Inside of a transaction it goes on."""
+    with conn.pipeline():
+        cursors = [execute(conn, *statement) for statement in statements]
+    return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+
+def commit(conn: Connection, statements: Sequence[Statement], then: Statement | None = None) -> None:
+    """Carry out these and commit, in one round trip; and ``then`` something that is no part of it."""
+    with conn.pipeline() as pipeline:
+        for statement in statements:
+            execute(conn, *statement)
+        conn.execute("COMMIT")
+        if then is not None:
+            pipeline.sync()
+            execute(conn, *then)
+
+
+# --- forks
+
+_links: weakref.WeakSet[Link] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    """In a forked child: the connections are the parent's. psycopg closes none of another process."""
+    for link in _links:
+        if link.unusable is None:
+            link.unusable = FORKED
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -1,0 +1,183 @@
+"""A run's record as a row of PostgreSQL, and back; texts that PostgreSQL can keep; and a filter as SQL. No I/O."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import RunDamaged
+from holdfast.model import Filter, Link, Rewind, RunRecord, Status
+
+KNOWN_STATUSES = frozenset(Status)
+ESCAPE = "\x1b"
+_decode_lineage = msgspec.json.Decoder(tuple[Link, ...]).decode
+_decode_rewinds = msgspec.json.Decoder(tuple[Rewind, ...]).decode
+_decode_tags = msgspec.json.Decoder(dict[str, str]).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def kept(text: str) -> str:
+    """The text as it is stored. PostgreSQL keeps no NUL, so that is written as two characters that begin with ESC.
+
+    No stored text is the beginning of another one's that it should not be the beginning of, so prefixes can be
+    looked for as they are stored.
+    """
+    if "\0" not in text and ESCAPE not in text:
+        return text
+    return text.replace(ESCAPE, ESCAPE + "[").replace("\0", ESCAPE + "0")
+
+
+def given(text: str) -> str:
+    """The text that was stored so."""
+    return text.replace(ESCAPE + "0", "\0").replace(ESCAPE + "[", ESCAPE) if ESCAPE in text else text
+
+
+def kept_or_none(text: str | None) -> str | None:
+    return None if text is None else kept(text)
+
+
+def given_or_none(text: str | None) -> str | None:
+    return None if text is None else given(text)
+
+
+def kept_tags(tags: dict[str, str]) -> str:
+    return _encode({kept(name): kept(value) for name, value in tags.items()}).decode()
+
+
+def key_digest(key: str) -> bytes:
+    """By what an item of an inbox is found."""
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def changing(record: RunRecord) -> tuple[Any, ...]:
+    """The columns that change while a run lives."""
+    return (
+        kept_or_none(record.key_id),
+        record.key_blob,
+        str(record.status),
+        record.epoch,
+        kept_or_none(record.worker),
+        _encode(record.rewinds).decode(),
+        record.rollback,
+        record.wake_at,
+        kept_or_none(record.reason),
+        record.hidden,
+        record.chapter,
+        record.crashes,
+        record.crashed_at,
+    )
+
+
+def row_of(record: RunRecord) -> tuple[Any, ...]:
+    """All columns of a new run."""
+    key_id, key_blob, *rest = changing(record)
+    return (
+        record.uid,
+        kept(record.id),
+        record.created_at,
+        record.root,
+        record.base,
+        kept_or_none(record.workflow),
+        kept_tags(record.tags),
+        _encode(record.lineage).decode(),
+        key_id,
+        key_blob,
+        kept_or_none(record.queue),
+        record.priority,
+        kept_or_none(record.lane),
+        kept_or_none(record.parent),
+        *rest,
+    )
+
+
+def record_of(row: tuple[Any, ...]) -> RunRecord:
+    """The record of a row of the query ``record``."""
+    columns, (seq, hash, at, kind, state) = row[1:26], row[26:]
+    id = given(columns[1])
+    if seq is None:
+        raise RunDamaged(id, "its entries are missing; restore the run from a backup")
+    if columns[14] not in KNOWN_STATUSES:
+        raise RunDamaged(id, f"its status {columns[14]!r} is unknown here; a newer Holdfast wrote it")
+    try:
+        return RunRecord(
+            uid=columns[0],
+            id=id,
+            created_at=columns[2],
+            root=columns[3],
+            base=columns[4],
+            workflow=given_or_none(columns[5]),
+            tags={given(name): given(value) for name, value in _decode_tags(columns[6]).items()},
+            lineage=_decode_lineage(columns[7]),
+            key_id=given_or_none(columns[8]),
+            key_blob=columns[9],
+            queue=given_or_none(columns[10]),
+            priority=columns[11],
+            lane=given_or_none(columns[12]),
+            parent=given_or_none(columns[13]),
+            status=Status(columns[14]),
+            epoch=columns[15],
+            worker=given_or_none(columns[16]),
+            rewinds=_decode_rewinds(columns[17]),
+            rollback=columns[18],
+            wake_at=columns[19],
+            reason=given_or_none(columns[20]),
+            hidden=columns[21],
+            chapter=columns[22],
+            crashes=columns[23],
+            crashed_at=columns[24],
+            seq=seq,
+            hash=hash,
+            updated_at=at,
+            state=seq if kind == "saved" else state,
+        )
+    except msgspec.MsgspecError as error:
+        raise RunDamaged(id, f"its record was changed by hand ({error}); restore the run from a backup") from error
+
+
+def listed(row: tuple[Any, ...]) -> RunRecord:
+    """The record for a list: a damaged one is listed as such and does not hide the others."""
+    try:
+        return record_of(row)
+    except RunDamaged as damage:
+        return RunRecord(
+            uid=row[1], id=given(row[2]), created_at=0, root=b"", status=Status.BLOCKED, reason=str(damage)
+        )
+
+
+def conditions(filter: Filter) -> tuple[list[str], list[Any]]:
+    """A filter as conditions on ``r``, and the values for their placeholders."""
+    clauses: list[str] = []
+    values: list[Any] = []
+
+    def add(clause: str, *given: Any) -> None:
+        clauses.append(clause)
+        values.extend(given)
+
+    if filter.hidden is not None:
+        add("r.hidden" if filter.hidden else "NOT r.hidden")
+    if len(filter.statuses) == 1:
+        add("r.status = %s", str(filter.statuses[0]))
+    elif filter.statuses:
+        add("r.status = ANY(%s::text[])", [str(status) for status in filter.statuses])
+    if filter.workflow is not None:
+        add("r.workflow = %s", kept(filter.workflow))
+    if filter.parent is not None:
+        add("r.parent = %s", kept(filter.parent))
+    if filter.tags:
+        wanted: dict[str, str] = {}
+        for name, value in filter.tags:
+            if wanted.setdefault(name, value) != value:
+                add("false")
+        add("r.tags <> '{}' AND r.tags @> %s::jsonb", kept_tags(wanted))
+    if filter.prefix:
+        prefix = filter.prefix.encode("utf-8", "replace").decode()
+        add("starts_with(r.id, %s)", kept(prefix))
+        if prefix != filter.prefix:  # it has a lone surrogate, which no id has
+            add("false")
+    if filter.created_from is not None:
+        add("r.created_at >= %s", filter.created_from)
+    if filter.created_before is not None:
+        add("r.created_at < %s", filter.created_before)
+    return clauses, values

@@ -1,0 +1,281 @@
+-- Every statement names the schema, since a connection behind a pooler has no settings of its own. Those that change
+-- what is stored count in the pulse, but for removals, which are counted beside them.
+
+-- name: append_one
+WITH held AS (
+    SELECT n FROM {schema}.run WHERE uid = %s AND epoch = %s AND coalesce(worker, '') = %s AND NOT hidden
+    FOR NO KEY UPDATE
+)
+INSERT INTO {schema}.entry (run, seq, at, state, kind, hash, payload)
+SELECT held.n, %s::bigint, %s::bigint, %s::bigint, %s, %b, %b FROM held
+WHERE EXISTS (SELECT 1 FROM {schema}.entry WHERE run = held.n AND seq = %s AND hash = %b)
+RETURNING nextval({pulse})
+
+-- name: append_many
+-- Rows are locked in the order of their uids, so that batches of several processes never wait for each other in a
+-- circle. A run whose fence or whose end is another one gives no row. Each entry names the end of the journal before
+-- the batch; that its own entries follow each other was checked before.
+WITH held AS (
+    SELECT n, uid, epoch, worker FROM {schema}.run WHERE uid = ANY(%b::text[]) AND NOT hidden ORDER BY uid
+    FOR NO KEY UPDATE
+), given AS (
+    SELECT * FROM unnest(%b::text[], %b::bigint[], %b::text[], %b::bigint[], %b::bytea[],
+                         %b::bigint[], %b::bigint[], %b::bigint[], %b::text[], %b::bytea[], %b::bytea[])
+    AS given (uid, epoch, worker, before, prev, seq, at, state, kind, hash, payload)
+)
+INSERT INTO {schema}.entry (run, seq, at, state, kind, hash, payload)
+SELECT held.n, given.seq, given.at, given.state, given.kind, given.hash, given.payload
+FROM given JOIN held ON held.uid = given.uid AND held.epoch = given.epoch AND coalesce(held.worker, '') = given.worker
+WHERE EXISTS (SELECT 1 FROM {schema}.entry e WHERE e.run = held.n AND e.seq = given.before AND e.hash = given.prev)
+RETURNING (SELECT uid FROM held WHERE held.n = entry.run), nextval({pulse})
+
+-- name: record
+SELECT r.n, r.uid, r.id, r.created_at, r.root, r.base, r.workflow, r.tags::text, r.lineage, r.key_id, r.key_blob,
+       r.queue, r.priority, r.lane, r.parent, r.status, r.epoch, r.worker, r.rewinds, r.rollback, r.wake_at, r.reason,
+       r.hidden, r.chapter, r.crashes, r.crashed_at, e.seq, e.hash, e.at, e.kind, e.state
+FROM {schema}.run r
+LEFT JOIN LATERAL (
+    SELECT seq, hash, at, kind, state FROM {schema}.entry WHERE run = r.n ORDER BY seq DESC LIMIT 1
+) e ON true
+
+-- name: lock
+SELECT n FROM {schema}.run WHERE uid = ANY(%s::text[]) ORDER BY uid FOR NO KEY UPDATE
+
+-- name: lock_to_delete
+SELECT n FROM {schema}.run WHERE uid = ANY(%s::text[]) ORDER BY uid FOR UPDATE
+
+-- name: ancestors
+SELECT uid, n FROM {schema}.run WHERE uid = ANY(%s::text[]) ORDER BY uid FOR KEY SHARE
+
+-- name: mail
+SELECT r.uid, i.key FROM {schema}.inbox i JOIN {schema}.run r ON r.n = i.run
+WHERE r.uid = ANY(%s::text[]) AND NOT i.taken AND i.wakes
+
+-- name: insert_run
+INSERT INTO {schema}.run (uid, id, created_at, root, base, workflow, tags, lineage, key_id, key_blob,
+                          queue, priority, lane, parent, status, epoch, worker, rewinds, rollback, wake_at, reason,
+                          hidden, chapter, crashes, crashed_at)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+
+-- name: update_run
+UPDATE {schema}.run SET key_id = %s, key_blob = %b, status = %s, epoch = %s, worker = %s, rewinds = %s, rollback = %s,
+                        wake_at = %s, reason = %s, hidden = %s, chapter = %s, crashes = %s, crashed_at = %s
+WHERE uid = %s
+RETURNING nextval({pulse})
+
+-- name: insert_entries
+INSERT INTO {schema}.entry (run, seq, at, state, kind, hash, payload)
+SELECT r.n, e.seq, e.at, e.state, e.kind, e.hash, e.payload
+FROM unnest(%b::text[], %b::bigint[], %b::bigint[], %b::bigint[], %b::text[], %b::bytea[], %b::bytea[])
+     AS e (uid, seq, at, state, kind, hash, payload)
+JOIN {schema}.run r ON r.uid = e.uid
+RETURNING nextval({pulse})
+
+-- name: insert_links
+INSERT INTO {schema}.link (ancestor, child)
+SELECT a.n, c.n FROM unnest(%s::text[], %s::text[]) AS l (ancestor, child)
+JOIN {schema}.run a ON a.uid = l.ancestor JOIN {schema}.run c ON c.uid = l.child
+
+-- name: take
+UPDATE {schema}.inbox i SET taken = true, payload = NULL
+FROM unnest(%b::text[], %b::bytea[]) AS t (uid, digest) JOIN {schema}.run r ON r.uid = t.uid
+WHERE i.run = r.n AND i.digest = t.digest
+RETURNING nextval({pulse})
+
+-- name: redact
+UPDATE {schema}.entry e SET payload = t.payload
+FROM unnest(%b::text[], %b::bigint[], %b::bytea[]) AS t (uid, seq, payload) JOIN {schema}.run r ON r.uid = t.uid
+WHERE e.run = r.n AND e.seq = t.seq
+RETURNING nextval({pulse})
+
+-- name: pulse
+SELECT nextval({pulse})
+
+-- name: version
+-- The pulse is counted before its transaction is visible. So who asks is told also who is about to commit: whoever
+-- counted before this question and is not visible yet has a lock on a table of ours, until it is. The pulse is read
+-- first: what is counted after that is another pulse the next time.
+SELECT p.last_value, l.writing FROM {schema}.pulse p, LATERAL (
+    SELECT string_agg(virtualtransaction, ' ' ORDER BY virtualtransaction) AS writing FROM pg_locks
+    WHERE p.last_value > 0 AND locktype = 'relation' AND mode = 'RowExclusiveLock'
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND relation = ANY(%s::oid[])
+) l
+
+-- name: tables
+SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relname = ANY(%s::text[])
+
+-- name: ready
+SELECT n FROM {schema}.run
+WHERE queue = q.name AND status = 'ready' AND worker IS NULL AND NOT hidden AND workflow = ANY(%(workflows)s::text[])
+ORDER BY priority DESC, created_at, uid LIMIT %(limit)s
+
+-- name: waiting
+SELECT n FROM {schema}.run
+WHERE queue = q.name AND status = 'waiting' AND worker IS NULL AND NOT hidden AND wake_at <= {now}
+AND workflow = ANY(%(workflows)s::text[])
+ORDER BY priority DESC, wake_at, uid LIMIT %(limit)s
+
+-- name: take_due
+-- Those that somebody else is about to take are passed over. What a full lane has need not be looked at.
+SELECT d.n FROM unnest(%(queues)s::text[]) q (name), LATERAL (
+    SELECT n FROM {schema}.run
+    WHERE queue = q.name AND status = 'ready' AND worker IS NULL AND NOT hidden
+    AND workflow = ANY(%(workflows)s::text[]) AND uid <> ALL(%(leave)s::text[])
+    AND (lane IS NULL OR q.name || E'\x1f' || lane <> ALL(%(full)s::text[]))
+    ORDER BY priority DESC, created_at, uid LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
+) d
+
+-- name: take_waiting
+SELECT d.n FROM unnest(%(queues)s::text[]) q (name), LATERAL (
+    SELECT n FROM {schema}.run
+    WHERE queue = q.name AND status = 'waiting' AND worker IS NULL AND NOT hidden AND wake_at <= {now}
+    AND workflow = ANY(%(workflows)s::text[]) AND uid <> ALL(%(leave)s::text[])
+    AND (lane IS NULL OR q.name || E'\x1f' || lane <> ALL(%(full)s::text[]))
+    ORDER BY priority DESC, wake_at, uid LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
+) d
+
+-- name: take_left
+SELECT r.n FROM {schema}.run r WHERE r.n IN (
+    SELECT o.n FROM ({left}) o JOIN {schema}.run l ON l.n = o.n
+    WHERE l.queue = ANY(%(queues)s::text[]) AND l.workflow = ANY(%(workflows)s::text[]) AND NOT l.hidden
+    AND l.status IN ('ready', 'running', 'waiting') AND l.uid <> ALL(%(leave)s::text[])
+    ORDER BY l.uid LIMIT %(limit)s
+) FOR NO KEY UPDATE SKIP LOCKED
+
+-- name: lock_queues
+INSERT INTO {schema}.queue (name) SELECT name FROM unnest(%s::text[]) AS q (name) ORDER BY name ON CONFLICT DO NOTHING
+
+-- name: locked_queues
+SELECT name FROM {schema}.queue WHERE name = ANY(%s::text[]) ORDER BY name FOR UPDATE
+
+-- name: held
+SELECT r.queue, r.worker, r.lane FROM {schema}.run r JOIN {schema}.worker w ON w.name = r.worker
+WHERE r.queue = ANY(%(queues)s::text[]) AND r.worker IS NOT NULL AND NOT r.hidden AND w.until > {now}
+
+-- name: backlog
+SELECT queue, CASE WHEN worker IS NULL THEN status ELSE 'running' END AS state, count(*),
+       min(created_at) FILTER (WHERE worker IS NULL AND status = 'ready')
+FROM {schema}.run
+WHERE queue IS NOT NULL AND NOT hidden AND (worker IS NOT NULL OR status = 'ready' OR status = 'waiting')
+GROUP BY 1, 2
+
+-- name: document
+SELECT name, value, version FROM {schema}.document WHERE kind = %s AND name = %s
+
+-- name: documents
+SELECT name, value, version FROM {schema}.document WHERE kind = %s
+
+-- name: make_document
+INSERT INTO {schema}.document (kind, name, value, version) VALUES (%s, %s, %b, %s) ON CONFLICT DO NOTHING
+RETURNING nextval({pulse})
+
+-- name: replace_document
+UPDATE {schema}.document SET value = %b, version = %s WHERE kind = %s AND name = %s AND version = %s
+RETURNING nextval({pulse})
+
+-- name: delete_document
+DELETE FROM {schema}.document WHERE kind = %s AND name = %s AND version = %s RETURNING nextval({pulse})
+
+-- name: next_wake
+SELECT wake_at FROM {schema}.run
+WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND NOT hidden AND wake_at > %(after)s
+AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
+AND (%(workflows)s::text[] IS NULL OR workflow = ANY(%(workflows)s::text[]))
+ORDER BY wake_at LIMIT 1
+
+-- name: orphans
+-- Goes from holder to holder, so that it looks at no run of one that lives.
+WITH RECURSIVE holder (name) AS (
+    SELECT min(worker) FROM {schema}.run WHERE worker IS NOT NULL
+    UNION ALL
+    SELECT (SELECT min(worker) FROM {schema}.run WHERE worker IS NOT NULL AND worker > h.name)
+    FROM holder h WHERE h.name IS NOT NULL
+), dead AS (
+    SELECT h.name FROM holder h WHERE h.name IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM {schema}.worker w WHERE w.name = h.name AND w.until > {now})
+)
+SELECT r.n FROM dead JOIN {schema}.run r ON r.worker = dead.name AND r.worker IS NOT NULL
+
+-- name: read
+SELECT e.seq, e.kind, e.at, e.state, coalesce(p.hash, r.root), e.hash, e.payload
+FROM {schema}.run r JOIN {schema}.entry e ON e.run = r.n
+LEFT JOIN {schema}.entry p ON p.run = e.run AND p.seq = e.seq - 1
+WHERE r.uid = %s AND e.seq BETWEEN %s AND %s
+
+-- name: read_headers
+SELECT e.seq, e.kind, e.at, e.state, coalesce(p.hash, r.root), e.hash, ''::bytea
+FROM {schema}.run r JOIN {schema}.entry e ON e.run = r.n
+LEFT JOIN {schema}.entry p ON p.run = e.run AND p.seq = e.seq - 1
+WHERE r.uid = %s AND e.seq BETWEEN %s AND %s
+
+-- name: count
+SELECT r.id, r.base, max(e.seq), count(*) FILTER (WHERE e.seq BETWEEN %s AND %s)
+FROM {schema}.run r JOIN {schema}.entry e ON e.run = r.n WHERE r.uid = %s GROUP BY r.n
+
+-- name: hash
+SELECT e.hash FROM {schema}.entry e JOIN {schema}.run r ON r.n = e.run WHERE r.uid = %s AND e.seq = %s
+
+-- name: inbox
+SELECT i.key, i.kind, i.at, i.payload, i.wakes FROM {schema}.inbox i JOIN {schema}.run r ON r.n = i.run
+WHERE r.uid = %s AND NOT i.taken ORDER BY i.n
+
+-- name: taken
+SELECT i.key FROM {schema}.inbox i JOIN {schema}.run r ON r.n = i.run WHERE r.uid = %s AND i.taken ORDER BY i.key
+
+-- name: posted
+SELECT i.at FROM {schema}.inbox i JOIN {schema}.run r ON r.n = i.run WHERE r.uid = %s AND i.digest = %s
+
+-- name: post
+INSERT INTO {schema}.inbox (run, digest, key, kind, at, payload, wakes, taken)
+SELECT r.n, i.digest, i.key, i.kind, i.at, i.payload, i.wakes, i.taken
+FROM unnest(%b::bytea[], %b::text[], %b::text[], %b::bigint[], %b::bytea[], %b::boolean[], %b::boolean[])
+     WITH ORDINALITY AS i (digest, key, kind, at, payload, wakes, taken, place)
+JOIN {schema}.run r ON r.uid = %s ORDER BY i.place
+RETURNING nextval({pulse})
+
+-- name: alive
+SELECT EXISTS (
+    SELECT 1 FROM {schema}.run r JOIN {schema}.worker w ON w.name = r.worker WHERE r.uid = %(uid)s AND w.until > {now}
+)
+
+-- name: beat
+INSERT INTO {schema}.worker (name, until) VALUES (%(worker)s, {now} + %(lease)s)
+ON CONFLICT (name) DO UPDATE SET until = excluded.until
+RETURNING {now}
+
+-- name: forget_the_dead
+DELETE FROM {schema}.worker WHERE until < {now} - 86400000000
+
+-- name: retire
+DELETE FROM {schema}.worker WHERE name = ANY(%s::text[])
+
+-- name: chain
+-- Of a run and its ancestors: whether it is hidden, whether another run shares its entries, and which of these do.
+SELECT a.uid, a.hidden,
+       EXISTS (SELECT 1 FROM {schema}.link l JOIN {schema}.run c ON c.n = l.child
+               WHERE l.ancestor = a.n AND c.uid <> ALL(%(uids)s::text[])),
+       ARRAY(SELECT c.uid FROM {schema}.link l JOIN {schema}.run c ON c.n = l.child
+             WHERE l.ancestor = a.n AND c.uid = ANY(%(uids)s::text[]))
+FROM {schema}.run a WHERE a.uid = ANY(%(uids)s::text[])
+
+-- name: remove_runs
+WITH gone AS (DELETE FROM {schema}.run WHERE uid = ANY(%s::text[]) RETURNING n),
+     entries AS (DELETE FROM {schema}.entry e USING gone WHERE e.run = gone.n)
+DELETE FROM {schema}.link l USING gone WHERE l.child = gone.n
+
+-- name: empty_inbox
+DELETE FROM {schema}.inbox i USING {schema}.run r WHERE r.n = i.run AND r.uid = %s
+
+-- name: own_xid
+SELECT pg_current_xact_id()::text
+
+-- name: own_locks
+-- The number of the transaction, and a table of ours that it has written to, or locked in order to.
+SELECT pg_current_xact_id()::text, (
+    SELECT relation::regclass::text FROM pg_locks
+    WHERE pid = pg_backend_pid() AND locktype = 'relation' AND mode <> 'AccessShareLock'
+    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND relation = ANY(%s::oid[]) LIMIT 1
+)

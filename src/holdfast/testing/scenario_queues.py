@@ -1,0 +1,68 @@
+"""A piece of work that goes through a queue and a schedule, written to be interrupted anywhere.
+
+As in `holdfast.testing.scenario_workflows` it is called again from the top by the next process. What is enqueued twice
+is one run, a tick is one run, no more are held than the queue allows, and what was set about queue and schedule stays.
+"""
+
+from __future__ import annotations
+
+import holdfast
+from holdfast.engine.drive import drive
+from holdfast.engine.driving import drive_taken
+from holdfast.engine.intake import Intake
+from holdfast.engine.run import Run
+from holdfast.engine.schedules import fire
+from holdfast.model import ENDED, Limits, Order
+from holdfast.testing.clock import START
+from holdfast.testing.scenario import Desk
+from holdfast.testing.scenario_workflows import think
+
+LATER = START + 2 * 3_600_000_000
+QUEUE, LIMIT = "line", 2
+
+
+@holdfast.workflow(name="crash-errand")
+def errand_(name: str) -> str:
+    return think(name, 1)
+
+
+def serve(desk: Desk) -> None:
+    """Settings, runs that are enqueued once, a schedule with its ticks, taking within limits, a pause."""
+    hf = desk.hf
+    arrange(desk, "0 * * * *", 60.0)
+    hf._store.clock.sleep(max(LATER - hf._store.clock.now(), 0) / 1_000_000)
+    drive(fire(hf._engine, set()), hf._committer)
+    _work(desk)
+    hf.queue(QUEUE).pause()
+    desk.seen.kept.add("paused")
+
+
+def arrange(desk: Desk, cron: str = "0 0 29 2 *", seconds: float = 0.05) -> None:
+    """The same, up to the first tick."""
+    hf, kept = desk.hf, desk.seen.kept
+    queue = hf.queue(QUEUE, limit=LIMIT, rate=(3, seconds))
+    assert queue.info().paused >= ("paused" in kept), "the pause is forgotten"
+    for name in "abab":
+        desk.note(hf.enqueue(errand_, name, queue=QUEUE, dedup=name, key=name, priority=ord(name)))
+    assert "scheduled" not in kept or hf.schedules(), "the schedule is forgotten"
+    hf.schedule(errand_, "tick", cron=cron, id="hourly", queue=QUEUE, catch_up="all")
+    kept.add("scheduled")
+    _work(desk)
+
+
+def _work(desk: Desk) -> None:
+    """Take and drive until all runs have ended."""
+    hf = desk.hf
+    intake = Intake(hf._engine, (QUEUE,))
+    while any(info.status not in ENDED for info in hf.runs(limit=100)):
+        taken = intake.take(5, (), 1)
+        if not taken and intake.wake is not None:
+            hf._store.clock.sleep((intake.wake - hf._store.clock.now()) / 1_000_000)
+        assert taken or intake.wake is not None, "a run is stranded"
+        assert len(taken) <= LIMIT, "more were taken than the queue allows"
+        more = Order(worker="another", queues={QUEUE: Limits(total=len(taken))}, workflows=frozenset(), limit=9)
+        assert hf._store.take(more) == []
+        for record in taken:
+            run = Run(hf._engine, record.id, record.uid)
+            drive(drive_taken(run, record), hf._committer)
+            desk.note(run)

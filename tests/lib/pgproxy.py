@@ -1,0 +1,97 @@
+"""A TCP proxy before PostgreSQL that loses what it is told to lose.
+
+It passes everything on until the client sends something that holds a given text. What then happens is what ``how``
+says, once:
+
+- ``before``: both connections are cut, and the server never sees it;
+- ``after``: the server gets it and answers, and both connections are cut instead of passing that on;
+- ``swallow``: the same, but the client's connection stays open, and it hears nothing.
+"""
+
+import socket
+import threading
+from contextlib import suppress
+
+
+class Proxy:
+    """Listens on a port of its own."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._server = host, port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self._lock = threading.Lock()
+        self._text: bytes | None = None
+        self._how = ""
+        self._open: set[socket.socket] = set()
+        self.struck = threading.Event()
+        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+
+    def lose(self, text: bytes, how: str) -> None:
+        """Lose the next message of a client that holds this text."""
+        with self._lock:
+            self.struck.clear()
+            self._text, self._how = text, how
+
+    def cut(self) -> None:
+        """Cut all connections."""
+        for one in list(self._open):
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._end(self._listener)  # whoever waits there is told
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        with client, suppress(OSError), socket.create_connection(self._server) as server:
+            self._open |= {client, server}
+            for one in (client, server):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            silence: list[str] = []
+            back = threading.Thread(target=self._back, args=(server, client, silence), daemon=True)
+            back.start()
+            with suppress(OSError):
+                while data := client.recv(65536):
+                    how = self._strikes(data)
+                    if how == "before":
+                        self.struck.set()
+                        break
+                    silence += [how] if how else []
+                    server.sendall(data)
+            self._end(client, server)
+            back.join(5)
+            self._open -= {client, server}
+
+    def _end(self, *both: socket.socket) -> None:
+        for one in both:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def _strikes(self, data: bytes) -> str:
+        with self._lock:
+            if self._text is None or self._text not in data:
+                return ""
+            self._text = None
+            return self._how
+
+    def _back(self, server: socket.socket, client: socket.socket, silence: list[str]) -> None:
+        with suppress(OSError):
+            while data := server.recv(65536):
+                if not silence:
+                    client.sendall(data)
+                    continue
+                self.struck.set()
+                if silence[0] == "after":
+                    break
+        if silence != ["swallow"]:
+            self._end(client, server)
