@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check format test torture bench mutants clean
+.PHONY: help setup demo check format test torture bench docs mutants clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ torture: $(READY) ## the long runs of injected faults (over an hour), with their
 
 bench: $(READY) ## measure
 	@$(BIN)/python -m bench
+
+docs: $(READY) ## make the pages that come from the code, and the pictures
+	@$(BIN)/python docs/pictures/terminal.py
+	@$(BIN)/python docs/generate.py
 
 mutants: $(READY) ## break the code on purpose and see that the tests notice
 	@$(BIN)/python tests/mutants.py

@@ -1,0 +1,1 @@
+"""The commands, by families. Each module is loaded when one of its commands is called."""

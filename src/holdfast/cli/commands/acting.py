@@ -1,0 +1,313 @@
+"""`holdfast answer`, `fork`, `rollback` and `resolve`: acts on one run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast.cli.codes import REFUSED
+from holdfast.cli.commands.driving import resume_here
+from holdfast.cli.flows import declare
+from holdfast.cli.options import JSON, PAIR, by_option, command, module_option, run_argument, with_store, yes_option
+from holdfast.cli.prompts import ask, can_ask
+from holdfast.cli.rendering import columns, one_line, say, status_text, write_json
+from holdfast.cli.session import hints, open_questions
+from holdfast.engine import Holdfast
+from holdfast.engine.pauses import INTERRUPT
+from holdfast.engine.run import Run
+from holdfast.errors import QuestionClosed, UsageError
+from holdfast.views import Question, RollbackPlan, RollbackReport
+
+
+def resume_option(function: Any) -> Any:
+    """The option ``--resume``, with ``--module`` for the code that it needs."""
+    return click.option("--resume", "-r", is_flag=True, help="Go on with the run here afterwards.")(
+        module_option(function)
+    )
+
+
+def finish(hf: Holdfast, run: Run, said: str, data: dict[str, Any], *, resume: bool, as_json: bool) -> None:
+    """Tell what was done; then go on with the run, or tell how to."""
+    if not resume:
+        info = run.info()
+        if as_json:
+            write_json({"run": info, **data})
+            return
+        say(said)
+        ways = hints(hf, run, info, open_questions(hf, run))
+        say("".join(f"  {way}\n" for way in ways), nl=False)
+        return
+    if as_json:
+        write_json(data)
+    else:
+        say(said)
+    resume_here(hf, run, as_json=as_json)
+
+
+@command(
+    "answer",
+    "holdfast answer order-17",
+    'holdfast answer order-17 \'{"carrier": "post"}\' --by front-desk --resume --module orders',
+    "holdfast answer order-17 --set carrier=post --set insured=true",
+)
+@run_argument
+@click.argument("value", required=False, type=JSON, metavar="[JSON|@FILE|-]")
+@click.option("--set", "given", multiple=True, type=PAIR, help="One field, as JSON or plain text. May be repeated.")
+@click.option("--question", metavar="ID", help="Which one, if several are open.")
+@by_option
+@resume_option
+@with_store()
+def answer_command(
+    hf: Holdfast,
+    run: str,
+    value: Any,
+    given: tuple[tuple[str, str], ...],
+    question: str | None,
+    by: str | None,
+    resume: bool,
+    as_json: bool,
+) -> None:
+    """Answer a question of a run: with JSON, field by field with --set, or asked for at the terminal.
+
+    The answer is checked against what was asked, and every problem is named. The first answer counts. A question of a
+    child is answered under the run that it is a part of, too.
+
+    JSON: {"run": run, "answered": question id}.
+    """
+    handle = hf.get(run)
+    asked = _the_question(hf, handle, question)
+    asker = hf.get(asked.run)
+    is_given = given or click.get_current_context().get_parameter_source("value") is _GIVEN
+    can_be_asked = can_ask() and not as_json
+    if not is_given and not can_be_asked and asked.output_key.startswith(INTERRUPT):  # there is nothing to tell a graph
+        asker.answer(None, question=asked, by=by)
+    elif not is_given:
+        if not can_be_asked:
+            raise UsageError(f"run {run!r} asks {asked.prompt!r}; give the answer as JSON, or with --set NAME=VALUE")
+        try:
+            ask(asked, lambda typed: asker.answer(typed, question=asked, by=by))
+        except EOFError:
+            say("\nNot answered.")
+            click.get_current_context().exit(REFUSED)
+    else:
+        if given and value is not None:
+            raise UsageError("give the answer as JSON or with --set, not both")
+        asker.answer(_from_fields(asked, given) if given else value, question=asked, by=by)
+    finish(hf, handle, "Answered.", {"answered": asked.id}, resume=resume, as_json=as_json)
+
+
+_GIVEN = click.core.ParameterSource.COMMANDLINE
+
+
+def _the_question(hf: Holdfast, run: Run, id: str | None) -> Question:
+    found = [one for one in open_questions(hf, run) if id in (None, one.id)]
+    if not found:
+        which = f"question {id} is not open" if id else "no question is open"
+        raise QuestionClosed(run.id, f"{which}; `holdfast questions` lists those that are")
+    if len(found) > 1:
+        several = "; ".join(f"{one.id}: {one.prompt}" for one in found)
+        raise UsageError(f"run {run.id!r} asks several questions; name one with --question: {several}")
+    return found[0]
+
+
+def _from_fields(question: Question, given: tuple[tuple[str, str], ...]) -> Any:
+    """Fields that were given one by one. What looks like JSON is JSON, but for a field that wants text."""
+    types = {field.name: field.type for field in question.fields}
+    values: dict[str, Any] = {}
+    for name, text in given:
+        values[name] = text
+        if types.get(name) not in ("text", None):
+            try:
+                values[name] = JSON.convert(text, None, None)
+            except click.BadParameter:
+                continue  # it is text, which the check of the answer takes or refuses
+    return values["value"] if question.single and set(values) == {"value"} else values
+
+
+@command(
+    "send", "holdfast send order-17 '{\"paid\": true}' --topic payments", "holdfast send order-17 --resume -m orders"
+)
+@run_argument
+@click.argument("value", required=False, type=JSON, metavar="[JSON|@FILE|-]")
+@click.option("--topic", metavar="TEXT", help="What it is about; who waits for another topic does not get it.")
+@click.option("--key", metavar="TEXT", help="A message with a key is sent once, however often you do.")
+@by_option
+@resume_option
+@with_store()
+def send_command(
+    hf: Holdfast,
+    run: str,
+    value: Any,
+    topic: str | None,
+    key: str | None,
+    by: str | None,
+    resume: bool,
+    as_json: bool,
+) -> None:
+    """Send a message to a run, which takes it with receive(). It stays until it is taken.
+
+    JSON: {"run": run, "sent": whether it was not sent before under this --key}.
+    """
+    handle = hf.get(run)
+    sent = handle.send(value, topic=topic, key=key, by=by)
+    said = "Sent." if sent else "It was sent before."
+    finish(hf, handle, said, {"sent": sent}, resume=resume, as_json=as_json)
+
+
+@command(
+    "fork",
+    "holdfast fork order-17 --at 4",
+    'holdfast fork order-17 --answer ask#1=\'{"carrier": "courier"}\' --id order-17-courier --resume -m orders',
+    "holdfast fork order-17 --at failure --module orders --resume",
+)
+@run_argument
+@click.option("--at", metavar="SEQ|failure", help="Share the history up to this entry; or to right before it failed.")
+@click.option("--id", metavar="ID", help="The id of the new run.")
+@click.option("--input", "-i", "given", type=JSON, help="Other arguments, an object by name.")
+@click.option("--result", "results", multiple=True, type=PAIR, metavar="KEY=JSON", help="Another result of a step.")
+@click.option("--answer", "answers", multiple=True, type=PAIR, metavar="KEY=JSON", help="Another answer to a question.")
+@resume_option
+@with_store()
+def fork_command(
+    hf: Holdfast,
+    run: str,
+    at: str | None,
+    id: str | None,
+    given: Any,
+    results: tuple[tuple[str, str], ...],
+    answers: tuple[tuple[str, str], ...],
+    resume: bool,
+    as_json: bool,
+) -> None:
+    """Make a new run that shares the past of another, and goes its own way from there.
+
+    Nothing is done again that lies in the shared past. It may differ from there on in an answer, a result or the input.
+
+    JSON: {"run": the new run, "forked_from": id}.
+    """
+    handle = hf.get(run)
+    declare(handle)
+    if given is not None and not isinstance(given, dict):
+        raise UsageError("--input is an object of the arguments that change, by their names")
+    if at is not None and at != "failure" and not at.isdecimal():
+        raise UsageError(f"--at {at}: is the number of an entry, or failure")
+    point: Any = at if at in (None, "failure") else int(at)
+    made = handle.fork(point, id=id, input=given, results=_json_of(results), answers=_json_of(answers))
+    said = f"{one_line(made.id)} is a fork of {one_line(run)}."
+    finish(hf, made, said, {"forked_from": run}, resume=resume, as_json=as_json)
+
+
+def _json_of(given: tuple[tuple[str, str], ...]) -> dict[str, Any] | None:
+    return {key: JSON.convert(text, None, click.get_current_context()) for key, text in given} or None
+
+
+@command(
+    "rollback",
+    "holdfast rollback order-17 --to 4 --plan",
+    "holdfast rollback order-17 --to 0 --then cancelled --module orders --yes",
+)
+@run_argument
+@click.option("--to", type=click.IntRange(min=0), required=True, metavar="SEQ", help="The entry to go back to.")
+@click.option("--plan", "only_plan", is_flag=True, help="Show what would be undone, and do nothing.")
+@click.option("--then", type=click.Choice(["go-on", "cancelled"]), default="go-on", help="What becomes of the run.")
+@yes_option
+@resume_option
+@with_store()
+def rollback_command(
+    hf: Holdfast, run: str, to: int, only_plan: bool, then: str, yes: bool, resume: bool, as_json: bool
+) -> None:
+    """Go back to an entry: undo what the run did to the world after it, newest first, and go on from there.
+
+    The plan is shown, and you are asked before anything is undone. The history stays. The code of the undos is not in
+    the store: name its module by --module. The exit status is 9 if something could not be undone.
+
+    JSON: {"plan": plan} with --plan; else {"run": run, "report": report}.
+    """
+    handle = hf.get(run)
+    plan = handle.plan_rollback(to)
+    if only_plan:
+        write_json({"plan": plan}) if as_json else _show_plan(plan)
+        return
+    if not as_json:
+        _show_plan(plan)
+    agreed(f"Roll back {one_line(run)} to entry {to}?", len(plan.steps), "undo", yes=yes)
+    declare(handle)
+    report = handle.rollback(to, then=None if then == "go-on" else then)
+    if not as_json:
+        _show_report(report)
+    incomplete = bool(report.failed or report.irreversible or report.uncertain)
+    finish(
+        hf, handle, f"{one_line(run)} is rolled back to entry {report.to}.", {"report": report},
+        resume=resume and not incomplete, as_json=as_json,
+    )  # fmt: skip
+    if incomplete:
+        click.get_current_context().exit(REFUSED)
+
+
+def agreed(question: str, count: int, what: str, *, yes: bool) -> None:
+    """Go on only if the person agrees; where nobody can be asked, only with ``--yes``."""
+    if yes:
+        return
+    if not can_ask():
+        raise UsageError(f"{question} {count} to {what}; say --yes, since nobody can be asked here")
+    if not click.confirm(question):
+        say("Nothing was done.")
+        click.get_current_context().exit(REFUSED)
+
+
+def _show_plan(plan: RollbackPlan) -> None:
+    if not plan.steps:
+        say("There is nothing to undo.")
+        return
+    rows = [[one.effect.seq, status_text(_WORDS[one.action]), one.effect.key, one.effect.target] for one in plan.steps]
+    columns(("entry", "would be", "step", "target"), rows, right=("entry",))
+
+
+_WORDS = {"undo": "undone", "irreversible": "left", "uncertain": "uncertain"}
+
+
+def _show_report(report: RollbackReport) -> None:
+    for word, effects in (
+        ("undone", report.undone),
+        ("undo_failed", report.failed),
+        ("left", report.irreversible),
+        ("uncertain", report.uncertain),
+    ):
+        rows = [[one.seq, status_text(word), one.key, one.target, one.error] for one in effects]
+        if rows:
+            columns(("entry", "is", "step", "target", ""), rows, right=("entry",))
+
+
+@command(
+    "resolve",
+    "holdfast resolve order-17 ship#1 --done --result '\"parcel-9\"'",
+    "holdfast resolve order-17 ship#1 --not-done --by operations",
+)
+@run_argument
+@click.argument("key", metavar="STEP")
+@click.option("--done/--not-done", default=None, help="Whether it was done.")
+@click.option("--result", type=JSON, help="What it gave, if it was done.")
+@by_option
+@resume_option
+@with_store()
+def resolve_command(
+    hf: Holdfast,
+    run: str,
+    key: str,
+    done: bool | None,
+    result: Any,
+    by: str | None,
+    resume: bool,
+    as_json: bool,
+) -> None:
+    """Say what became of an at-most-once step whose process died in the act: it was done, with a result, or not.
+
+    JSON: {"run": run, "resolved": key}.
+    """
+    if done is None:
+        raise UsageError(f"say what became of {key}: --done or --not-done")
+    handle = hf.get(run)
+    handle.resolve(key, done=done, result=result, by=by)
+    said = f"{one_line(key)} counts as {'done' if done else 'not done'}."
+    finish(hf, handle, said, {"resolved": key}, resume=resume, as_json=as_json)

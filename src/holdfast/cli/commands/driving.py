@@ -1,0 +1,247 @@
+"""`holdfast run` and `holdfast resume`: drive a run here, and show it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import click
+
+from holdfast.cli.flows import declare
+from holdfast.cli.options import (
+    JSON,
+    PAIR,
+    by_option,
+    command,
+    module_option,
+    opened,
+    run_argument,
+    store_option,
+    with_store,
+)
+from holdfast.cli.progress import heading
+from holdfast.cli.remedies import command_line
+from holdfast.cli.rendering import one_line, say, workflow_of, write_json
+from holdfast.cli.session import Session, module_words
+from holdfast.cli.targets import find_workflow, fitted, is_flow
+from holdfast.engine import Holdfast
+from holdfast.engine.run import Run
+from holdfast.errors import RunNotFound, UsageError, WorkflowMissing
+from holdfast.model import ENDED, Status
+from holdfast.views import RunInfo
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # none that are mistaken for each other
+
+
+def driving_options(function: Any) -> Any:
+    """The options of whatever drives a run at the terminal."""
+    for option in (
+        click.option("--quiet", "-q", is_flag=True, help="Show the result only."),
+        click.option("--no-ask", is_flag=True, help="Do not ask at the terminal; a run that asks waits."),
+        by_option,
+    ):
+        function = option(function)
+    return function
+
+
+@command(
+    "run",
+    'holdfast run orders:fulfil --input \'{"order": "A-17", "cents": 4200}\'',
+    "holdfast run ./report.py:monthly --input '[2026, 1]' --id report-2026-01",
+    "holdfast run release.yaml --var env=prod --dry-run",
+    "holdfast run orders:fulfil --input @order.json --detach --queue slow",
+)
+@click.argument("target", metavar="MODULE:WORKFLOW|FILE.py:WORKFLOW|FILE.yaml")
+@click.option("--input", "-i", "given", type=JSON, help="The arguments: an object by name, or an array in order.")
+@click.option("--var", "variables", multiple=True, type=PAIR, help="A variable of a flow. May be repeated.")
+@click.option("--id", metavar="ID", help="The id of the run; the same id again is the same run.")
+@click.option("--tag", "tags", multiple=True, type=PAIR, help="A tag of the run. May be repeated.")
+@click.option("--queue", default="default", show_default=True, help="From which workers take it.")
+@click.option("--deadline", type=click.FloatRange(min=0, min_open=True), help="Seconds that it may take as a whole.")
+@click.option("--detach", "-d", is_flag=True, help="Leave it to a worker, and do not wait.")
+@click.option("--dry-run", is_flag=True, help="Of a flow: show what would be done, and do nothing.")
+@driving_options
+@store_option
+def run_command(
+    target: str,
+    given: Any,
+    variables: tuple[tuple[str, str], ...],
+    id: str | None,
+    tags: tuple[tuple[str, str], ...],
+    queue: str,
+    deadline: float | None,
+    detach: bool,
+    dry_run: bool,
+    quiet: bool,
+    no_ask: bool,
+    by: str | None,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Run a workflow, a graph or a flow, and show it until it ends or has to wait.
+
+    A question is asked right here, if somebody sits at the terminal. Ctrl-C leaves the run as it is; `holdfast resume`
+    goes on with it. The exit status tells how the run stands: 0 completed, 3 waiting, 4 failed, 5 blocked.
+
+    JSON, a line for each entry of the journal as it is written: {"entry": entry}; of a flow also for each line that a
+    command printed: {"output": …}; and at the end one with {"run": run} and its "result", "error" or "questions".
+    """
+    how: dict[str, Any] = {"tags": dict(tags), "queue": queue}
+    if is_flow(target):
+        if deadline is not None:
+            raise UsageError(f"{target}: a flow says itself how long it may take, by timeout:")
+        job = _flow_job(target, given, variables, how, dry_run=dry_run, as_json=as_json)
+        if job is None:
+            return
+    else:
+        if variables or dry_run:
+            raise UsageError(f"{target}: --var and --dry-run are for flows; a workflow takes its arguments by --input")
+        job = _workflow_job(target, given, how | {"deadline": deadline})
+    ctx = click.get_current_context()
+    hf = ctx.with_resource(opened(store, make=True))
+    if id is None and not job.has_own_id:
+        id = new_id(hf, job.name)
+    if detach:
+        _tell_detached(job.enqueue(hf, id), as_json=as_json)
+        return
+    begin = job.start
+    if id is None:  # the flow chooses it, and it is known when the run is there
+        made = job.enqueue(hf, None)
+        id, begin = made.id, lambda *_: resumed(made)
+    session = Session(hf, id, as_json=as_json, silent=quiet, asks=not no_ask, by=by, again=job.again)
+    before = _found(hf, id)
+    after = before.seq if before is not None else -1
+    if not as_json and not quiet:
+        heading(id, job.name, _since(before))
+    ctx.exit(session.drive(lambda: begin(hf, id), after=after if after > 0 else -1))
+
+
+class Job(NamedTuple):
+    """What is to be run: begun here, or left to a worker, under an id. Some flows choose the id themselves."""
+
+    name: str
+    start: Callable[[Holdfast, str | None], Run]
+    enqueue: Callable[[Holdfast, str | None], Run]
+    again: tuple[str, ...] = ()  # what `holdfast resume` needs to find it again
+    has_own_id: bool = False
+
+
+def _workflow_job(target: str, given: Any, how: dict[str, Any]) -> Job:
+    workflow = find_workflow(target)
+    args, kwargs = fitted(workflow, given)
+    return Job(
+        workflow.name,
+        lambda hf, id: hf.start(workflow, *args, id=id, **how, **kwargs),
+        lambda hf, id: hf.enqueue(workflow, *args, id=id, **how, **kwargs),
+        ("--module", target.partition(":")[0]),
+    )
+
+
+def _flow_job(
+    path: str,
+    given: Any,
+    variables: tuple[tuple[str, str], ...],
+    how: dict[str, Any],
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> Job | None:
+    """The flow in a file; None if it was only shown what it would do."""
+    from holdfast.cli import flows
+
+    flow = flows.load(path, as_json=as_json)
+    vars = flows.variables_of(flow, given, variables)
+    if dry_run:
+        flows.show_dry_run(flow, vars, as_json=as_json)
+        return None
+    return Job(
+        flow.name,
+        lambda hf, id: flow.start(hf, vars, id=id, **how),
+        lambda hf, id: flow.enqueue(hf, vars, id=id, **how),
+        has_own_id=flow.definition.once_per is not None,
+    )
+
+
+def resumed(run: Run) -> Run:
+    """The run, after it was driven on here."""
+    run.resume()
+    return run
+
+
+def new_id(hf: Holdfast, name: str) -> str:
+    """An id that is short enough to be typed, and that no run has."""
+    while True:
+        id = f"{name[:480]}-{''.join(secrets.choice(_ALPHABET) for _ in range(8))}"
+        try:
+            hf.get(id)
+        except RunNotFound:
+            return id
+
+
+def _found(hf: Holdfast, id: str) -> RunInfo | None:
+    try:
+        return hf.get(id).info()
+    except RunNotFound:
+        return None
+
+
+def _since(before: RunInfo | None) -> str:
+    """What to say of a run that was there already."""
+    if before is None or before.seq == 0:
+        return ""
+    return f"it is {before.status} already" if before.status in ENDED else f"goes on after entry {before.seq}"
+
+
+def _tell_detached(run: Run, *, as_json: bool) -> None:
+    info = run.info()
+    if as_json:
+        write_json({"run": info})
+    else:
+        say(f"{one_line(info.id)} is {info.status}; a worker of queue {info.queue} goes on with it.")
+
+
+@command("resume", "holdfast resume order-17 --module orders", "holdfast resume release-4f7k2q9x")
+@run_argument
+@module_option
+@driving_options
+@with_store()
+def resume_command(hf: Holdfast, run: str, quiet: bool, no_ask: bool, by: str | None, as_json: bool) -> None:
+    """Go on with a run here, and show it until it ends or has to wait.
+
+    The code of a Python workflow is not in the store: name the module that declares it by --module, or in
+    HOLDFAST_MODULES. A flow is resumed as it was when its run began. If somebody else drives the run, nothing is done,
+    and the exit status is 6.
+
+    JSON and exit status are those of `holdfast run`.
+    """
+    handle = hf.get(run)
+    resume_here(hf, handle, quiet=quiet, no_ask=no_ask, by=by, as_json=as_json)
+
+
+def resume_here(
+    hf: Holdfast,
+    run: Run,
+    *,
+    quiet: bool = False,
+    no_ask: bool = False,
+    by: str | None = None,
+    as_json: bool = False,
+) -> None:
+    """Drive a run on, as `holdfast resume` does, and end the command with its exit status."""
+    ctx = click.get_current_context()
+    again = tuple(word for name in ctx.meta.get("holdfast.modules", ()) for word in ("--module", name))
+    session = Session(hf, run.id, as_json=as_json, silent=quiet, asks=not no_ask, by=by, again=again)
+    info = run.info()
+    if info.status not in (Status.READY, Status.WAITING, Status.RUNNING):
+        ctx.exit(session.close(run))
+    declare(run)
+    if info.status is not Status.RUNNING and info.queue is not None and run.declared() is None:
+        again = module_words(run) or ("--module", "MODULE")
+        way = command_line("resume", run.id, options=again)
+        raise WorkflowMissing(run.id, f"its workflow {info.workflow!r} is not declared here; name its module: {way}")
+    if info.queue is None:
+        raise UsageError(f"run {run.id!r} is driven by hand: the program that has its loop goes on with it")
+    if not as_json and not quiet:
+        heading(run.id, workflow_of(info), f"goes on after entry {info.seq}")
+    ctx.exit(session.drive(lambda: resumed(run), after=info.seq))

@@ -1,0 +1,97 @@
+"""`holdfast worker`: drive whatever is due."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from datetime import UTC, datetime
+
+import click
+
+from holdfast.cli.options import command, with_store
+from holdfast.cli.rendering import clock, say, write_json
+from holdfast.cli.session import prints_elsewhere
+from holdfast.cli.targets import import_named
+from holdfast.engine import Holdfast
+from holdfast.engine.define import registered_names
+from holdfast.errors import UsageError
+
+
+@command(
+    "worker",
+    "holdfast worker orders",
+    "holdfast worker orders ./reports.py --concurrency 20 --queue default --queue slow",
+    "holdfast worker --flows --until-idle",
+)
+@click.argument("modules", nargs=-1, metavar="MODULE|FILE...", envvar="HOLDFAST_MODULES")
+@click.option("--concurrency", "-c", type=click.IntRange(min=1), default=10, show_default=True, help="Runs at a time.")
+@click.option("--queue", "-q", "queues", multiple=True, default=["default"], show_default=True, help="May be repeated.")
+@click.option(
+    "--grace", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds for steps to end."
+)
+@click.option("--flows", is_flag=True, help="Drive flows, too: whoever can write to the store decides what is run.")
+@click.option("--until-idle", is_flag=True, help="End when nothing is left to do or to wait for.")
+@click.option("--verbose", "-v", is_flag=True, help="Tell of each step.")
+@with_store(make=True)
+def worker_command(
+    hf: Holdfast,
+    modules: tuple[str, ...],
+    concurrency: int,
+    queues: tuple[str, ...],
+    grace: float,
+    flows: bool,
+    until_idle: bool,
+    verbose: bool,
+    as_json: bool,
+) -> None:
+    """Import modules, and drive all runs of their workflows that are due, until told to stop.
+
+    SIGTERM and Ctrl-C stop it in good order: what it drives is released at the next durable call, and steps have
+    --grace seconds to end. Told twice, it waits no longer. Start as many workers as you like: each run is driven by
+    one of them.
+
+    What happens is told on standard error.
+
+    JSON, a line for each event: {"at": …, "level": …, "event": …, "run": id, …}.
+    """
+    for name in modules:
+        import_named(name)
+    if flows:
+        import holdfast.flow  # noqa: F401
+    if not registered_names():
+        raise UsageError(
+            "name the modules that declare the workflows, such as `holdfast worker orders`, or say --flows"
+        )
+    log = logging.getLogger("holdfast")
+    handler = _Json() if as_json else _Lines(sys.stderr)
+    log.addHandler(handler)
+    before = log.level
+    log.setLevel(logging.DEBUG if verbose else logging.INFO)
+    try:
+        with prints_elsewhere(as_json):
+            hf.work(concurrency=concurrency, queues=queues, until_idle=until_idle, grace=grace)
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+    if not as_json:
+        say("The worker has stopped.", err=True)
+
+
+class _Lines(logging.StreamHandler):  # type: ignore[type-arg]
+    """A line of text for each event."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{clock(datetime.fromtimestamp(record.created, UTC))}  {record.getMessage()}"
+
+
+class _Json(logging.Handler):
+    """A line of JSON for each event, where standard output was when it began."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stream = sys.stdout
+
+    def emit(self, record: logging.LogRecord) -> None:
+        at = datetime.fromtimestamp(record.created, UTC)
+        parts = getattr(record, "holdfast", {"event": "other", "text": record.getMessage()})
+        write_json({"at": at, "level": record.levelname.lower(), **parts}, self._stream)

@@ -1,0 +1,66 @@
+"""`holdfast watch`: follow a run, whoever drives it."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from holdfast.cli.codes import BY_STATUS, INTERRUPTED
+from holdfast.cli.options import command, run_argument, with_store
+from holdfast.cli.progress import Progress, heading, view_for
+from holdfast.cli.remedies import command_line
+from holdfast.cli.rendering import one_line, say, workflow_of
+from holdfast.cli.session import LOOK, Session, died
+from holdfast.cli.story import Follower
+from holdfast.engine import Holdfast
+from holdfast.engine.run import Run
+from holdfast.model import ENDED, Status
+
+_WONDER = 2.0  # seconds between two looks whether somebody drives it still
+
+
+@command("watch", "holdfast watch order-17", "holdfast watch order-17 --json", "holdfast watch order-17 --timeout 60")
+@run_argument
+@click.option("--new", is_flag=True, help="Only what happens from now on.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Watch for this long at most.")
+@with_store()
+def watch_command(hf: Holdfast, run: str, new: bool, timeout: float | None, as_json: bool) -> None:
+    """Follow a run live, from its first entry, until it ends or is blocked. Nothing is done to it.
+
+    Ctrl-C ends the watching, and not the run. The exit status tells how the run stands, as that of `holdfast run`.
+
+    JSON, a line for each entry: {"entry": {"run": id, "seq": n, "kind": …, "at": …, "contents": …}}; and at the end
+    one with {"run": …} and its "result", "error" or "questions".
+    """
+    handle = hf.get(run)
+    info = handle.info()
+    if not as_json:
+        heading(run, workflow_of(info))
+    follower = Follower(hf, run, after=info.seq if new else -1)
+    ctx = click.get_current_context()
+    try:
+        with Progress(follower, view_for(as_json=as_json)) as progress:
+            _watch(hf, handle, progress, timeout)
+    except KeyboardInterrupt:
+        if not as_json:
+            say(f"\nNo longer watched; {one_line(run)} is {handle.status}.", err=True)
+        ctx.exit(INTERRUPTED)
+    code = Session(hf, run, as_json=as_json).close(handle)
+    ctx.exit(BY_STATUS[Status.WAITING] if handle.status is Status.RUNNING else code)
+
+
+def _watch(hf: Holdfast, run: Run, progress: Progress, timeout: float | None) -> None:
+    """Wait until the run has ended or is blocked, the time is over, or nobody reads what is shown."""
+    began = time.monotonic()
+    wonder_at, mourned = began, -1  # when to ask whether its holder lives; and of which entry it was told
+    while progress.is_heard:
+        left = LOOK if timeout is None else min(LOOK, began + timeout - time.monotonic())
+        if left <= 0 or run.wait(timeout=left) in (*ENDED, Status.BLOCKED):
+            return
+        if time.monotonic() >= wonder_at:
+            wonder_at = time.monotonic() + _WONDER
+            info = run.info()
+            if info.seq != mourned and died(hf, info):
+                mourned = info.seq
+                progress.warn(f"its process has died; a worker goes on with it, or {command_line('resume', run.id)}")

@@ -1,0 +1,336 @@
+"""What a run's journal tells a person: one line for each step, node, retry, question, note and end.
+
+`Story` takes entries and gives lines; it does no I/O. `Follower` reads the entries of a run that are new, and those of
+its children, from any store and whoever drives them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from holdfast.cli.rendering import clock, one_line, short, span
+from holdfast.engine import Holdfast
+from holdfast.engine.outputs import Activity
+from holdfast.engine.run import Run
+from holdfast.errors import RunNotFound
+from holdfast.fold import name_in
+from holdfast.model import Kind, Status
+from holdfast.views import EntryContents, moment
+
+_NO_STEPS = frozenset({"now", "random", "uuid", "first", "timeout", "sleep", "receive"})
+_BRANCHING = frozenset({"map", "gather", "first", "timeout", ""})
+_ERROR = 200  # characters of a step's error; that of the run is told in full
+_FAN = re.compile(r"(.*#\d+)\.\d+/")
+
+
+class Told(NamedTuple):
+    """A line that stays on the screen."""
+
+    status: str
+    text: str
+    detail: str = ""
+    seconds: float | None = None
+    fan: str | None = None  # the gather or map that it is a part of
+    depth: int = 0  # of the child or node that it happened in
+
+
+class Waiting(NamedTuple):
+    """Something that is waited for now."""
+
+    text: str
+    until: datetime | None = None
+
+
+def fan_of(key: str) -> str | None:
+    """The call that a key is a branch of: ``map#1`` of ``map#1.3/fetch#1``."""
+    found = _FAN.match(key)
+    return found[1] if found else None
+
+
+def fan_name(fan: str) -> str:
+    """The name of such a call for people: that of the node or step which maps, if it is inside of one."""
+    above, _, last = fan.rpartition("/")
+    name = last.partition("#")[0]
+    return above.rpartition("/")[2].partition("#")[0] if above and name in _BRANCHING else name
+
+
+def node_of(key: str) -> str | None:
+    """The node of a graph that a key belongs to: ``plan`` of ``plan#1/think#2``."""
+    first, slash, _ = key.partition("/")
+    name = first.partition("#")[0]
+    return name if slash and "#" in first and name not in _BRANCHING else None
+
+
+def step_name(key: str) -> str:
+    """A key for people: a step's name, with its number from the second on."""
+    if "#" not in key:
+        return key
+    name, _, number = key.rpartition("#")
+    return name_in(key) if number == "1" else f"{name.rpartition('/')[2]} #{number}"
+
+
+class Story:
+    """What happens in one run, line by line."""
+
+    def __init__(self, depth: int = 0) -> None:
+        self.depth = depth
+        self.begun: dict[str, datetime] = {}
+        self.targets: dict[str, str] = {}
+        self.attempts: dict[str, int] = {}
+        self.waits: dict[str, Waiting] = {}
+        self.children: dict[str, str] = {}
+        self.queue: dict[str, datetime] = {}  # the nodes that come next, and since when
+        self.maps: dict[str, tuple[int, int]] = {}  # of the nodes that map: how many items are done, and of how many
+        self.by_hand = False  # whether a loop of one's own drives it, and not a workflow or graph
+        self._told: set[str] = set()  # nodes whose own step had a line
+
+    def tell(self, entry: EntryContents) -> Iterator[Told]:
+        """The lines that an entry gives: none or a few."""
+        tell = _TELL.get(entry.kind)
+        if tell is not None:
+            for told in tell(self, entry.contents, entry.at):
+                yield told._replace(
+                    text=one_line(told.text), detail=one_line(told.detail), depth=self.depth + told.depth
+                )
+
+    def inset(self, key: str) -> int:
+        """How far a step stands inside: one, if it is a part of a node; the step of a flow is the node itself."""
+        node = node_of(key)
+        return int(node is not None and fan_of(key) is None and node != name_in(key))
+
+    def total(self, fan: str, branches: dict[str, tuple[int, int]]) -> int | None:
+        """How many branches a call has, if that is known: from the journal of a graph, or in this process."""
+        known = self.maps.get(fan_name(fan)) or branches.get(fan)
+        return known[1] if known is not None else None
+
+    def _line(self, status: str, key: str, detail: str = "", at: datetime | None = None) -> Told:
+        begun = self.begun.pop(key, None)
+        if begun is None and node_of(key) == name_in(key) and fan_of(key) is None:  # the step of a flow
+            begun = self.queue.get(name_in(key))
+        seconds = (at - begun).total_seconds() if at is not None and begun is not None else None
+        return Told(status, step_name(key), one_line(detail), seconds, fan_of(key), self.inset(key))
+
+    def _intended(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        self.begun.setdefault(data["key"], at)
+        if data.get("target"):
+            self.targets[data["key"]] = str(data["target"])
+        return iter(())
+
+    def _done(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        key, attempts = data["key"], data.get("attempts", 1)
+        self.waits.pop(key, None)
+        self.attempts.pop(key, None)
+        is_step = "digest" in data or "intent" in data or "tool" in data or name_in(f"/{key}") not in _NO_STEPS
+        if is_step and not key.startswith("patched:"):
+            if (node := node_of(key)) is not None and node == name_in(key) and fan_of(key) is None:
+                self._told.add(node)
+            parts = [self.targets.pop(key, ""), f"attempt {attempts}" if attempts > 1 else "", self.children.get(key)]
+            yield self._line("done", key, ", ".join(part for part in parts if part), at)
+
+    def _raised(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        key, error = data["key"], data.get("error") or "an error that was erased"
+        if "until" in data:
+            self.attempts[key] = data["attempt"] + 1
+            again = moment(data["until"])
+            self.waits[key] = Waiting(f"{step_name(key)}: attempt {data['attempt'] + 1}", again)
+            pause = span(max((again - at).total_seconds(), 0))
+            detail = f"{short(error, _ERROR)}; again in {pause}"
+            yield Told("retrying", step_name(key), detail, None, fan_of(key), self.inset(key))
+            return
+        self.waits.pop(key, None)
+        attempt = data.get("attempt", 1)
+        last = short(error, _ERROR) + (f" (attempt {attempt})" if attempt > 1 else "")
+        yield self._line("uncertain" if "uncertain" in data else "failed", key, last, at)
+
+    def _saved(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        """A node is done, or one item of a node that maps; or a loop of one's own saved its state."""
+        node, queue = data.get("node"), data.get("queue")
+        if self.by_hand or not isinstance(queue, list):
+            yield Told("note", "saved", one_line(f"next {data['next']}") if data.get("next") else "")
+            return
+        begun = self.queue.get(str(node))
+        seconds = (at - begun).total_seconds() if begun is not None else None
+        yield from self._node(node, seconds)
+        names = [str(name).partition(":") for name in queue]
+        for name, count in Counter(name for name, colon, _ in names if colon).items():
+            self.maps.setdefault(name, (0, count))
+        goes_on = node in self.maps  # other items of it are still to come
+        self.queue = {name: self.queue.get(name, at) if name != node or goes_on else at for name, _, _ in names}
+
+    def _node(self, node: str | None, seconds: float | None) -> Iterator[Told]:
+        if node is None:
+            return
+        if node in self.maps:
+            done, total = self.maps[node][0] + 1, self.maps[node][1]
+            self.maps[node] = done, total
+            if done >= total:
+                del self.maps[node]
+                yield Told("done", node, f"{total} of {total}", seconds)
+        elif node not in self._told:
+            yield Told("done", node, "", seconds)
+        self._told.discard(node)
+
+    def _asked(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        yield Told("waiting", one_line(data.get("prompt", "(erased)")))
+
+    def _answered(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        if "failure" in data:
+            yield Told("failed", "no answer in time")
+        else:
+            by = f"by {data['by']}" if data.get("by") else ""
+            yield Told("answered", short(data.get("value", "(erased)")), one_line(by))
+
+    def _timer(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        until, name = moment(data["until"]), name_in(f"/{data['key']}")
+        if name in ("sleep", "receive"):
+            words = "sleeps" if name == "sleep" else "waits for a message"
+            self.waits[data["key"]] = Waiting(words, until)
+            if (until - at).total_seconds() >= 1:
+                yield Told("timer", words, f"until {clock(until)}")
+
+    def _received(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        yield Told("answered", "message", short(data.get("value", "(erased)")))
+
+    def _child(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        self.begun.setdefault(data["key"], at)
+        self.children[data["key"]] = str(data["id"])
+        return iter(())
+
+    def _emitted(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        if "value" in data:
+            yield Told("note" if data["stream"] == "notes" else "output", short(data["value"], 200))
+
+    def _undone(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        status = "undone" if data["ok"] else "undo_failed"
+        yield Told(status, f"undo of entry {data['effect']}", one_line(data.get("error") or ""))
+
+    def _rewound(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        for kept in (self.begun, self.targets, self.attempts, self.waits, self.children, self.queue, self.maps):
+            kept.clear()
+        yield Told("undone", f"rolled back to entry {data['to']}")
+
+
+def _said(status: str, text: str) -> Any:
+    """What tells an entry of which there is not more to say than this, and who did it or why."""
+
+    def tell(story: Story, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        detail = data.get("error") or data.get("why") or (f"by {data['by']}" if data.get("by") else "")
+        yield Told(status, one_line(text.format(**data)), one_line(detail))
+
+    return tell
+
+
+_TELL: dict[str, Any] = {
+    Kind.INTENDED: Story._intended,
+    Kind.STARTED: Story._intended,
+    Kind.DONE: Story._done,
+    Kind.MARKED: Story._done,
+    Kind.RAISED: Story._raised,
+    Kind.SAVED: Story._saved,
+    Kind.ASKED: Story._asked,
+    Kind.ANSWERED: Story._answered,
+    Kind.TIMER: Story._timer,
+    Kind.RECEIVED: Story._received,
+    Kind.CHILD: Story._child,
+    Kind.EMITTED: Story._emitted,
+    Kind.UNDONE: Story._undone,
+    Kind.REWOUND: Story._rewound,
+    Kind.CONTINUED: _said("note", "begins anew"),
+    Kind.RETRIED: _said("note", "tried again"),
+    Kind.UNBLOCKED: _said("note", "unblocked"),
+    Kind.FORKED: _said("note", "forked from {from} at {at}"),
+    Kind.ROLLBACK_BEGUN: _said("note", "rolls back to entry {to}"),
+}
+
+
+class Follower:
+    """Reads what is new in the journal of a run, and in those of its children."""
+
+    def __init__(self, hf: Holdfast, id: str, *, depth: int = 0, after: int = -1) -> None:
+        self.id = id
+        self.story = Story(depth)
+        self.parts: list[Follower] = []
+        self.is_running = False  # whether somebody drives it
+        self._hf = hf
+        self._run: Run | None = None
+        self._activity: Activity | None = None
+        self._after = -1
+        self._shown = after  # what was there before is read, and not told
+        self._time = datetime.min.replace(tzinfo=UTC)
+        self._events: Iterator[EntryContents] | None = None
+
+    def entries(self) -> list[tuple[Follower, EntryContents]]:
+        """The entries that came since the last time, of this run and of its children, in the order of time."""
+        for one in self.family():
+            now = datetime.now(UTC)
+            one._look()
+            for key, seconds in one.steps().items():  # of a plain step the journal does not tell when it began
+                one.story.begun.setdefault(key, now - timedelta(seconds=seconds))
+        return [(one, entry) for _, one, entry in sorted(self._new(), key=lambda found: found[0])]
+
+    def _look(self) -> None:
+        """Find the run, and what this process does for it."""
+        if self._run is None:
+            try:
+                self._run = self._hf.get(self.id)
+            except RunNotFound:  # it is about to be made
+                return
+        self._activity = self._run.activity() or self._activity
+
+    def _new(self) -> Iterator[tuple[datetime, Follower, EntryContents]]:
+        """What is new, with a time that never goes back within a run, whatever its clock did."""
+        self._look()
+        if self._run is None:
+            return
+        info = self._run.info()
+        self.story.by_hand = info.queue is None
+        self.is_running = info.status is Status.RUNNING
+        while self._after < info.seq:
+            self._events = self._events or self._run.events(after=self._after if self._after >= 0 else None)
+            entry = next(self._events, None)
+            if entry is None:  # it had ended by then
+                self._events = None
+                continue
+            self._after = entry.seq
+            if entry.kind == Kind.CHILD and "id" in entry.contents:
+                self._add_child(str(entry.contents["id"]), known=entry.seq <= self._shown)
+            if entry.seq > self._shown:
+                self._time = max(self._time, entry.at)
+                yield self._time, self, entry
+            else:
+                list(self.story.tell(entry))
+        for part in self.parts:
+            yield from part._new()
+
+    def _add_child(self, id: str, *, known: bool) -> None:
+        """Follow a child; of one that was there before, only what is new."""
+        after = -1
+        if known:
+            try:
+                after = self._hf.get(id).info().seq
+            except RunNotFound:  # it was deleted
+                return
+        self.parts.append(Follower(self._hf, id, depth=self.story.depth + 1, after=after))
+
+    def told(self) -> Iterator[Told]:
+        """The same as lines."""
+        for follower, entry in self.entries():
+            yield from follower.story.tell(entry)
+
+    def family(self) -> Iterator[Follower]:
+        """The run and all its children."""
+        yield self
+        for part in self.parts:
+            yield from part.family()
+
+    def steps(self) -> dict[str, float]:
+        """The steps that this process carries out now, and since how many seconds."""
+        return self._activity.steps if self._activity is not None else {}
+
+    def branches(self) -> dict[str, tuple[int, int]]:
+        """How far the calls of ``gather`` and ``map`` are, or were when this process last drove the run."""
+        return self._activity.branches if self._activity is not None else {}

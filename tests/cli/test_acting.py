@@ -1,0 +1,270 @@
+"""`holdfast answer`, `fork`, `rollback`, `resolve`, `cancel`, `retry` and `unblock`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast
+
+from .conftest import SHOPPING, Call
+
+
+@pytest.fixture(autouse=True)
+def repaired(shop: Call) -> Iterator[Any]:
+    """The printer is broken at the beginning of each test."""
+    shop("quick", "warm-up")
+    shopping = sys.modules["shopping"]
+    shopping.broken["printer"] = True
+    shopping.undone.clear()
+    yield shopping
+    shopping.broken["printer"] = True
+
+
+# --- answer
+
+
+def test_answer_with_json(call: Call, shop: Call, store: Holdfast) -> None:
+    shop("sell", "s1", order="A-17")
+    done = call("answer", "s1", '{"carrier": "post"}', "--by", "desk")
+    assert done.code == 0
+    assert "Answered." in done.out
+    assert "holdfast resume s1" in done.out
+    assert store.get("s1").status == "ready"
+    call("resume", "s1", "-m", SHOPPING)
+    [answered] = call("history", "s1", "--kind", "answered", "--json", "-c").lines
+    assert answered["contents"]["by"] == "desk"
+
+
+def test_answer_and_go_on(call: Call, shop: Call) -> None:
+    shop("sell", "s1", order="A-17")
+    done = call("answer", "s1", "--set", "carrier=courier", "--set", "parcels=2", "--resume", "-m", SHOPPING)
+    assert done.code == 0
+    assert "A-17 by courier" in done.out
+    shop("sell", "s2", order="A-18")
+    given = call("answer", "s2", '{"carrier": "post"}', "--resume", "-m", SHOPPING, "--json").lines
+    assert given[0]["answered"].startswith("q")
+    assert given[-1]["result"] == "A-18 by post"
+
+
+def test_answer_a_child_under_its_parent(call: Call, shop: Call) -> None:
+    shop("family", "p")
+    done = call("answer", "p", '{"carrier": "post"}', "--resume", "-m", SHOPPING)
+    assert "child gave B-1 by post" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (['{"carrier": "horse", "parcels": "x", "z": 1}'], 9, "parcels: 'x' is not an integer"),
+        (['{"carrier": "horse", "parcels": "x", "z": 1}'], 9, "z: there is no such field"),
+        (["--set", "carrier=post", "--set", "insured=true"], 9, "the post insures nothing"),
+        (["{"], 2, "this is not JSON"),
+        ([], 2, "give the answer as JSON"),
+        (["1", "--set", "carrier=post"], 2, "not both"),
+        (["1", "--question", "q99"], 9, "question q99 is not open"),
+    ],
+)
+def test_answers_that_are_refused(call: Call, shop: Call, words: list[str], code: int, said: str) -> None:
+    shop("sell", "s1", order="A-17")
+    done = call("answer", "s1", *words)
+    assert done.code == code
+    assert said in done.err
+    assert call("questions", "s1", "--json").json["questions"] != []
+
+
+def test_answer_when_nothing_is_asked(call: Call, shop: Call) -> None:
+    shop("quick", "q")
+    done = call("answer", "q", "1")
+    assert done.code == 9
+    assert "no question is open" in done.err
+
+
+def test_an_answer_may_be_null(call: Call, store: Holdfast) -> None:
+    run = store.run("hand")
+    run.pause("Anything?")
+    assert call("answer", "hand", "null").code == 0
+    with run.claim():
+        assert run.checkpoint().answers == {"answer": None}
+
+
+def test_send(call: Call, shop: Call) -> None:
+    waits = shop("waits", "w")
+    assert waits.code == 3
+    assert "? waiting  w  for a message, or for another run" in waits.out
+    assert call("send", "w", '"no"', "--topic", "other", "--key", "k", "--json").json["sent"] is True
+    assert "It was sent before." in call("send", "w", '"no"', "--topic", "other", "--key", "k").out
+    done = call("send", "w", "42", "--topic", "payments", "--by", "bank", "--resume", "-m", SHOPPING)
+    assert (done.code, done.out.splitlines()[-1]) == (0, "got 42")
+    assert call("send", "w", "1").code == 9
+
+
+# --- fork, rollback, resolve
+
+
+def test_fork(call: Call, shop: Call) -> None:
+    shop("sell", "s1", order="A-17")
+    call("answer", "s1", '{"carrier": "post"}', "--resume", "-m", SHOPPING)
+    done = call("fork", "s1", "--answer", 'ask#1={"carrier": "courier"}', "--id", "s2", "--resume", "-m", SHOPPING)
+    assert done.code == 0
+    assert "s2 is a fork of s1." in done.out
+    assert "A-17 by courier" in done.out
+    at = call("fork", "s1", "--at", "0", "--id", "s3", "--json").json
+    assert (at["run"]["forked_from"], at["forked_from"]) == (["s1", 0], "s1")
+    other = call("fork", "s1", "--input", '{"order": "Z"}', "--id", "s4", "-m", SHOPPING, "--resume", "--no-ask")
+    assert other.code == 2  # it has no such option
+    assert call("fork", "s1", "--id", "s2").code == 9
+    assert call("fork", "s1", "--at", "x").code == 2
+    assert call("fork", "s1", "--at", "99").code == 8
+    assert call("fork", "s1", "--input", "[]").code == 2
+    assert call("fork", "s1", "--result", "charge#1=x").code == 2
+
+
+def test_fork_right_before_the_failure(call: Call, shop: Call, repaired: Any) -> None:
+    shop("fails", "f1")
+    repaired.broken["printer"] = False
+    done = call("fork", "f1", "--at", "failure", "--id", "f2", "--resume", "-m", SHOPPING)
+    assert done.code == 0
+    assert "label of A-1" in done.out
+
+
+def test_rollback_is_planned_and_agreed_to(call: Call, shop: Call, repaired: Any) -> None:
+    shop("sell", "s1", order="A-17")
+    plan = call("rollback", "s1", "--to", "0", "--plan")
+    assert "card of A-17" in plan.out
+    [step] = call("rollback", "s1", "--to", "0", "--plan", "--json").json["plan"]["steps"]
+    assert (step["action"], step["effect"]["key"]) == ("undo", "charge#1")
+    refused = call("rollback", "s1", "--to", "0")
+    assert refused.code == 2
+    assert "1 to undo; say --yes" in refused.err
+    assert repaired.undone == []
+    done = call("rollback", "s1", "--to", "0", "--yes")
+    assert done.code == 0
+    assert repaired.undone == ["receipt of A-17"]
+    assert "s1 is rolled back to entry 0" in done.out
+
+
+def test_rollback_in_json_and_to_the_end(call: Call, shop: Call, repaired: Any) -> None:
+    shop("sell", "s1", order="A-17")
+    given = call("rollback", "s1", "--to", "0", "--then", "cancelled", "--yes", "--json").json
+    assert given["run"]["status"] == "cancelled"
+    assert [effect["key"] for effect in given["report"]["undone"]] == ["charge#1"]
+
+
+def test_a_rollback_that_leaves_something_says_so(call: Call, store: Holdfast) -> None:
+    run = store.run("hand")
+    run.mark("m", "mail", "a person")
+    done = call("rollback", "hand", "--to", "0", "--yes")
+    assert done.code == 9
+    assert "left" in done.out
+    assert call("rollback", "hand", "--to", "77", "--yes").code == 8
+
+
+def test_resolve(call: Call, shop: Call) -> None:
+    shop("risky", "r1")
+    assert call("resolve", "r1", "once_only#1").code == 2
+    assert call("resolve", "r1", "nothing#1", "--done").code == 2
+    done = call(
+        "resolve", "r1", "once_only#1", "--done", "--result", '"sent"', "--by", "me", "--resume", "-m", SHOPPING
+    )
+    assert done.code == 0
+    assert done.out.splitlines()[-1] == "sent"
+    shop("risky", "r2")
+    assert call("resolve", "r2", "once_only#1", "--not-done", "--json").json["resolved"] == "once_only#1"
+
+
+# --- cancel, retry, unblock: one, and many
+
+
+def test_cancel_one(call: Call, shop: Call, repaired: Any) -> None:
+    shop("sell", "s1", order="A-17")
+    done = call("cancel", "s1", "--why", "sold out", "--undo", "--by", "me")
+    assert done.code == 0
+    assert done.out == "✓ s1 is cancelled\n"
+    assert repaired.undone == ["receipt of A-17"]
+    assert "sold out" in call("show", "s1").out
+    shop("quick", "q")
+    assert call("cancel", "q").code == 9
+
+
+def test_retry_one_and_go_on(call: Call, shop: Call, repaired: Any) -> None:
+    shop("fails", "f1")
+    repaired.broken["printer"] = False
+    done = call("retry", "f1", "--resume", "-m", SHOPPING)
+    assert done.code == 0
+    assert "label of A-1" in done.out
+
+
+def three_failed(shop: Call) -> None:
+    for id in ("f1", "f2", "f3"):
+        shop("fails", id)
+
+
+def test_many_are_previewed_and_not_done_unasked(call: Call, shop: Call, store: Holdfast) -> None:
+    three_failed(shop)
+    done = call("retry", "--status", "failed", "--workflow", "shopping.fails")
+    assert done.code == 2
+    assert [line.split()[0] for line in done.out.splitlines()] == ["run", "f3", "f2", "f1", "3"]
+    assert "3 runs to retry." in done.out
+    assert "Retry 3 runs? 3 to retry; say --yes" in done.err
+    assert len(store.runs(status="failed")) == 3
+
+
+def test_many_are_done_with_yes(call: Call, shop: Call, store: Holdfast) -> None:
+    three_failed(shop)
+    done = call("retry", "--status", "failed", "--workflow", "shopping.fails", "--yes")
+    assert done.code == 0
+    assert done.out.splitlines() == [f"✓ {id} is ready again" for id in ("f3", "f2", "f1")] + ["3 of 3 runs."]
+    assert len(store.runs(status="ready")) == 3
+    assert "No such runs." in call("retry", "--workflow", "shopping.fails", "--yes").out
+
+
+def test_a_dry_run_of_many(call: Call, shop: Call) -> None:
+    three_failed(shop)
+    assert "3 runs to cancel." in call("cancel", "--status", "failed", "--dry-run").out
+    given = call("retry", "--prefix", "f", "--dry-run", "--json").json
+    assert (given["would"], given["count"]) == ("retry", 3)
+    assert [run["id"] for run in given["runs"]] == ["f3", "f2", "f1"]
+
+
+def test_what_goes_wrong_with_one_does_not_stop_the_others(call: Call, shop: Call, store: Holdfast) -> None:
+    shop("sell", "s1", order="A")
+    shop("sell", "s2", order="B")
+    shop("sell", "s3", order="C")
+    call("cancel", "s2")
+    store.get("s2").rollback(to=0)
+    with store.get("s2").claim():
+        done = call("retry", "s1", "warm-up")
+    assert done.code == 2
+    assert len([line for line in done.err.splitlines() if line.startswith("✗")]) == 2
+    given = call("cancel", "--workflow", "shopping.sell", "--yes", "--json").json
+    assert (given["count"], given["done"]) == (3, 3)
+    mixed = call("cancel", "s1", "warm-up", "--json")
+    assert mixed.code == 9
+    assert [("error" in one) for one in mixed.json["results"]] == [False, True]
+
+
+def test_many_need_a_filter_or_names(call: Call) -> None:
+    assert "which runs to cancel?" in call("cancel").err
+    assert call("cancel").code == 2
+    assert "not both" in call("cancel", "a", "--status", "failed").err
+
+
+def test_unblock(call: Call, shop: Call, store: Holdfast) -> None:
+    shop("risky", "r1")
+    assert "■ blocked  r1" in call("show", "r1").out
+    assert call("unblock", "--workflow", "shopping.risky", "--yes", "--by", "me").code == 0
+    assert store.get("r1").status == "ready"
+    assert call("unblock", "r1").code == 2
+    assert json.loads(call("history", "r1", "--kind", "unblocked", "--json", "-c").out)["contents"]["by"] == "me"
+
+
+def test_only_one_goes_on_here(call: Call, shop: Call) -> None:
+    three_failed(shop)
+    done = call("retry", "f1", "f2", "--resume", "-m", SHOPPING)
+    assert done.code == 2
+    assert "have a worker for more" in done.err
