@@ -1,0 +1,150 @@
+"""What one handle commits is told to the others, and what is not told is found all the same."""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Holdfast, ask, emit, step, workflow
+from holdfast.model import Change, Kind, RunRecord, Status
+from holdfast.stores import postgres
+from holdfast.stores.base import Telling
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres_news import PATIENCE, channel
+from holdfast.testing import ManualClock
+from holdfast.testing.contract import LEASE, Author, after, item, make, put
+
+Sql = Callable[..., list[Any]]
+
+
+class Ear:
+    """Hears what a store tells."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self.heard: list[str | None] = []
+        self._news = threading.Condition()
+        store.listen(self._hear)
+        self.until(1)  # that it listens now
+
+    def _hear(self, uid: str | None) -> None:
+        with self._news:
+            self.heard.append(uid)
+            self._news.notify_all()
+
+    def until(self, n: int) -> None:
+        """Wait until so many were heard."""
+        with self._news:
+            assert self._news.wait_for(lambda: len(self.heard) >= n, 20), self.heard
+
+
+@pytest.fixture
+def other(postgres_url: str, clock: ManualClock) -> Iterator[PostgresStore]:
+    other = PostgresStore(postgres_url, clock=clock)
+    other.enlist("north", LEASE)
+    yield other
+    other.close()
+
+
+def test_what_others_commit_is_told(
+    store: PostgresStore, other: PostgresStore, author: Author, held: RunRecord
+) -> None:
+    assert isinstance(store, Telling)
+    ear = Ear(other)
+    assert ear.heard == [None]  # something may have been missed before
+    made = make(store, author.create("new"))
+    ear.until(2)
+    assert store.post(made.uid, item("k"))
+    ear.until(3)
+    write = author.append(held, Kind.EMITTED)
+    put(store, write)
+    ear.until(4)
+    held = after(held, write)
+    put(store, author.append(held, Kind.DONE, change=Change(status=Status.READY, release=True)))
+    ear.until(5)
+    assert ear.heard == [None, None, made.uid, None, None]
+
+
+def test_a_plain_step_and_ones_own_commits_are_not_told(
+    store: PostgresStore, other: PostgresStore, author: Author, held: RunRecord
+) -> None:
+    ear = Ear(other)
+    put(store, author.append(held, Kind.DONE))
+    other.post(held.uid, item("own"))
+    store.post(held.uid, item("last"))
+    ear.until(2)
+    assert ear.heard == [None, held.uid]
+
+
+def test_a_lost_connection_is_made_again(
+    store: PostgresStore, other: PostgresStore, held: RunRecord, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.stores.postgres_news.PATIENCE", (0.01, 0.02))
+    assert PATIENCE[0] < PATIENCE[1]
+    ear = Ear(other)
+    name = channel(other._link.settings.schema)
+    assert sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE %s", f'LISTEN "{name}"%')
+    ear.until(2)
+    store.post(held.uid, item("k"))
+    ear.until(3)
+    assert ear.heard == [None, None, held.uid]
+
+
+def test_who_does_not_listen_looks_more_often(postgres_url: str) -> None:
+    quiet = PostgresStore(f"{postgres_url}&listen=off")
+    quiet.listen(lambda uid: None)
+    assert quiet.look_every <= postgres.LOOK * 1.25
+    assert not [one for one in threading.enumerate() if one.name == "holdfast-news"]
+    told = PostgresStore(postgres_url)
+    Ear(told)
+    assert told.look_every > postgres.LOOK * 1.25
+    for store in (quiet, told):
+        store.close()
+    assert not [one for one in threading.enumerate() if one.name == "holdfast-news"]
+
+
+# --- in workflows: nobody would look within the time of these tests
+
+
+@pytest.fixture
+def two(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Holdfast, Holdfast]]:
+    monkeypatch.setattr(postgres, "LOOK_WHEN_TOLD", 1000.0)
+    with holdfast.open(postgres_url) as one, holdfast.open(postgres_url) as other:
+        yield one, other
+
+
+@step
+def double(n: int) -> int:
+    return 2 * n
+
+
+@workflow
+def doubled(n: int) -> int:
+    emit(n)
+    return double(n)
+
+
+@workflow
+async def asked() -> int:
+    return int(await ask("how many?", int))
+
+
+@pytest.mark.timeout(60)
+def test_workers_and_waiters_are_woken(two: tuple[Holdfast, Holdfast]) -> None:
+    one, other = two
+    worker = threading.Thread(target=other.work, daemon=True)
+    worker.start()
+    while not other._store._news.hears:  # type: ignore[attr-defined]
+        threading.Event().wait(0.01)
+    runs = [one.enqueue(doubled, n) for n in range(5)]
+    assert [run.result(timeout=50) for run in runs] == [0, 2, 4, 6, 8]
+    assert list(one.enqueue(doubled, 7, id="seven").follow()) == [7]
+    question = one.enqueue(asked, id="asked")
+    while not question.questions():
+        threading.Event().wait(0.01)
+    question.answer(3)
+    assert question.result(timeout=50) == 3
+    other.close()
+    worker.join(20)
+    assert not worker.is_alive()

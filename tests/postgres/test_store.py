@@ -1,0 +1,236 @@
+"""What is particular to PostgreSQL: its clock, what it cannot keep, how a step is written, and its own limits."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from msgspec.structs import replace
+
+import holdfast
+from holdfast.clock import SystemClock
+from holdfast.errors import Claimed, LeaseLost, StoreError, StoreUnusable
+from holdfast.model import Append, Filter, Kind, RunRecord
+from holdfast.stores import postgres_link
+from holdfast.stores.postgres import PostgresStore, ServerClock
+from holdfast.stores.postgres_lent import LentConnection
+from holdfast.stores.postgres_link import begin
+from holdfast.stores.postgres_rows import given, kept
+from holdfast.stores.postgres_url import settings_of
+from holdfast.testing import ManualClock
+from holdfast.testing.contract import LEASE, Author, after, make, put
+
+Sql = Callable[..., list[Any]]
+MINUTES = 300_000_000
+
+
+# --- the clock
+
+
+@pytest.fixture
+def skewed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Sets this machine's clock wrong."""
+    real = time.time_ns
+
+    def skew(micros: int) -> None:
+        monkeypatch.setattr(time, "time_ns", lambda: real() + micros * 1000)
+
+    return skew
+
+
+@pytest.mark.parametrize("by", [MINUTES, -MINUTES])
+def test_leases_go_by_the_servers_clock(
+    postgres_url: str, author: Author, skewed: Callable[[int], None], by: int
+) -> None:
+    right = PostgresStore(postgres_url)
+    right.enlist("right", LEASE)
+    held = right.claim(make(right, author.create("run")).uid, "right")
+    now = SystemClock().now()
+    skewed(by)
+    wrong = PostgresStore(postgres_url)
+    assert isinstance(wrong.clock, ServerClock)
+    assert abs(wrong.clock.now() - now) < 60_000_000 < abs(by)
+    wrong.enlist("wrong", LEASE)
+    with pytest.raises(Claimed):
+        wrong.claim(held.uid, "wrong")
+    assert wrong.orphans() == []
+    mine = wrong.claim(make(wrong, author.create("other")).uid, "wrong")
+    skewed(0)
+    with pytest.raises(Claimed):
+        right.claim(mine.uid, "right")
+    for store in (right, wrong):
+        store.close()
+
+
+# --- texts
+
+
+@pytest.mark.parametrize("text", ["", "plain", "\0", "\x1b", "\x1b0", "\x1b[", "\0\x1b\0", "a\0b\x1b[0", "\x1b\x1b00"])
+def test_any_text_comes_back(text: str) -> None:
+    assert "\0" not in kept(text)
+    assert given(kept(text)) == text
+
+
+def test_beginnings_are_kept() -> None:
+    texts = ["", "\0", "\x1b", "0", "[", "\0" + "0", "\x1b0", "\x1b[", "\x1b\0"]
+    for one in texts:
+        for other in texts:
+            assert kept(one + other).startswith(kept(one))
+            assert kept(other).startswith(kept(one)) == other.startswith(one)
+
+
+def test_a_prefix_that_no_id_can_have_finds_nothing(store: PostgresStore, held: RunRecord) -> None:
+    assert store.find(Filter(prefix="\ud800")) == []
+    assert len(store.find(Filter(prefix="r"))) == 1
+
+
+def test_what_postgresql_cannot_index_is_refused_by_itself(store: PostgresStore, author: Author) -> None:
+    name = "".join(chr(0x4E00 + (n * 7919) % 20000) for n in range(3000))
+    outcomes = store.apply([author.create("good"), author.create("bad", workflow=name), author.create("too")])
+    assert isinstance(outcomes[0], RunRecord)
+    assert isinstance(outcomes[1], StoreError)
+    assert isinstance(outcomes[2], RunRecord)
+    assert sorted(record.id for record in store.find(Filter())) == ["good", "too"]
+
+
+# --- steps
+
+
+def test_a_plain_step_is_one_statement_and_leaves_the_record(
+    store: PostgresStore, author: Author, held: RunRecord, sql: Sql, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    execute = postgres_link.execute
+
+    def noted(conn: Any, statement: str, values: Any = ()) -> Any:
+        asked.append(statement)
+        return execute(conn, statement, values)
+
+    for module in ("postgres", "postgres_link"):
+        monkeypatch.setattr(f"holdfast.stores.{module}.execute", noted)
+    before = sql("SELECT xmin, ctid FROM {schema}.run")
+    for n in (1, 1, 3):
+        write = author.append(held, *([Kind.DONE] * n))
+        put(store, write)
+        held = after(held, write)
+    assert len(asked) == 3
+    assert sql("SELECT xmin, ctid FROM {schema}.run") == before
+
+
+@pytest.fixture
+def aside(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A connection beside the store, in a transaction."""
+    with psycopg.connect(settings_of(postgres_url).conninfo) as conn:
+        yield conn
+        conn.rollback()
+
+
+def written(store: PostgresStore, conn: psycopg.Connection[Any], write: Append) -> None:
+    """Write a step as the store does, without a commit."""
+    [entry] = write.entries
+    fence = (write.uid, write.epoch, write.worker)
+    line = (entry.seq, entry.at, entry.state, entry.kind, entry.hash, entry.payload)
+    assert conn.execute(store._q["append_one"], (*fence, *line, entry.seq - 1, entry.prev)).fetchone()
+
+
+def test_a_claim_waits_for_the_step_that_is_being_written(
+    postgres_url: str,
+    store: PostgresStore,
+    author: Author,
+    held: RunRecord,
+    clock: ManualClock,
+    aside: psycopg.Connection[Any],
+) -> None:
+    """Else a step of the old holder could get in behind the claim. Here it waits in vain, and gives up."""
+    clock.advance(LEASE * 2)
+    write = author.append(held, Kind.DONE)
+    written(store, aside, write)
+    other = PostgresStore(f"{postgres_url}&options=-c%20lock_timeout%3D50ms", clock=clock)
+    other.enlist("west", LEASE)
+    with pytest.raises(holdfast.StoreBusy, match="lock timeout"):
+        other.claim(held.uid, "west")
+    aside.commit()
+    claimed = other.claim(held.uid, "west")
+    assert (claimed.epoch, claimed.seq) == (held.epoch + 1, write.entries[0].seq)
+    other.close()
+
+
+def test_a_commit_that_was_under_way_when_the_version_was_asked_for_changes_it(
+    store: PostgresStore, author: Author, held: RunRecord, aside: psycopg.Connection[Any]
+) -> None:
+    """It was counted before, and could not be seen yet."""
+    written(store, aside, author.append(held, Kind.DONE))
+    before = store.version()
+    assert store.version() == before
+    aside.commit()
+    assert store.version() != before
+
+
+def test_steps_of_a_batch_are_checked_each(store: PostgresStore, author: Author, held: RunRecord) -> None:
+    others = [store.claim(make(store, author.create(f"other {n}")).uid, "east") for n in range(4)]
+    wrong = [
+        replace(others[0], hash=b"x" * 32),
+        replace(others[1], epoch=2),
+        replace(others[2], worker="west"),
+        replace(others[3], seq=5),
+    ]
+    outcomes = store.apply([author.append(record, Kind.DONE) for record in (*wrong, held)])
+    assert [type(outcome) for outcome in outcomes] == [LeaseLost] * 4 + [type(None)]
+    assert [len(store.read(record.uid, 0, 9)) for record in (*others, held)] == [1, 1, 1, 1, 2]
+
+
+# --- poolers
+
+
+def test_where_a_pooler_answers_nothing_is_prepared_and_nothing_listens(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is known by another session answering than the one that was connected to."""
+    monkeypatch.setattr(psycopg.ConnectionInfo, "backend_pid", 1)
+    store = PostgresStore(f"{postgres_url}&pool=1")
+    for _ in range(10):
+        assert store.get("run") is None
+    with store._link.once(lambda conn: None) as (conn, _):
+        assert conn.pooled
+        assert conn.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
+    store.listen(lambda uid: None)
+    thread = store._news._thread
+    assert thread is not None
+    thread.join(20)
+    assert not thread.is_alive()
+    assert not store._news.hears
+    store.close()
+
+
+def test_a_pooler_that_takes_no_options_gets_the_limits_in_each_transaction(
+    postgres_url: str, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = LentConnection.connect
+
+    def refusing(conninfo: str, **how: Any) -> Any:
+        if "idle_in_transaction" in conninfo:
+            raise psycopg.OperationalError("FATAL: unsupported startup parameter: options")
+        return connect(conninfo, **how)
+
+    monkeypatch.setattr(LentConnection, "connect", refusing)
+    store = PostgresStore(postgres_url)
+    shown: list[Any] = []
+    with store._link.once(begin) as (conn, _):
+        shown.append(conn.execute("SHOW idle_in_transaction_session_timeout").fetchone())
+    assert shown == [("10s",)]
+    make(store, author.create("run"))
+    store.close()
+
+
+# --- closing
+
+
+def test_a_store_that_cannot_say_goodbye_is_closed_all_the_same(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(store, "_retire", lambda workers: (_ for _ in ()).throw(StoreError(store.place, "away")))
+    store.close()
+    assert "leases, which end by themselves" in caplog.text
+    with pytest.raises(StoreUnusable):
+        store.get("run")
