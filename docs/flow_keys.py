@@ -41,7 +41,8 @@ HEADINGS = {
 }
 
 SYNTAX = """\
-Jinja's immutable sandbox, made smaller: `{{ }}`, `{% if %}` and `{% for %}`, and nothing else. `when` and `until` are
+Jinja's immutable sandbox, made smaller: `{{ }}`, `{% if %}` and `{% for %}`, and nothing else; `{#` is left to the
+shell. `when` and `until` are
 expressions without braces. A value that is one `{{ }}` alone keeps its type; in a text, true and false stand as such,
 null as nothing, lists and mappings as JSON. An undefined name is an error.
 """
@@ -122,16 +123,17 @@ def _templates() -> Iterator[str]:
 
 
 def _limits() -> Iterator[str]:
-    on_the_way = f"{limits.MAX_MADE:,} in all, lists of {limits.MAX_ITEMS:,} items, numbers of {limits.MAX_BITS:,} bits"
+    on_the_way = f"{limits.MAX_MADE:,} characters in all, lists of {limits.MAX_ITEMS:,} items"
+    on_the_way += f", numbers of {limits.MAX_BITS:,} bits"
     read = f"{web.MAX_BYTES:,} bytes are read, {web.BODY:,} characters kept"
     file = f"{document.MAX_BYTES:,} bytes, {document.MAX_NODES:,} values (with what aliases stand for)"
     yield from (
         "## Limits\n\n| of | limit |\n|---|---|",
         f"| a file | {file}, {document.MAX_DEPTH} deep |",
         f"| flows in flows | {loading.MAX_NESTED} deep |",
-        f"| a template | {syntax.MAX_SOURCE:,} characters, {limits.MAX_DEPTH} deep |",
-        f"| what it gives | {limits.MAX_TEXT:,} characters; on the way {on_the_way} |",
-        f"| how long that takes | {limits.MAX_SECONDS:g} s |",
+        f"| a template | {syntax.MAX_SOURCE:,} characters, {limits.MAX_DEPTH} deep, loops {syntax.MAX_LOOPS} deep |",
+        f"| what it gives, and each value on the way | {limits.MAX_TEXT:,} characters and parts; {on_the_way} |",
+        f"| how long that takes | {limits.MAX_SECONDS:g} s of the processor |",
         f"| `stdout` and `stderr` of a record | the last {process.TAIL:,} characters of each |",
         f"| the same of an item of `for_each` | the last {perform.ITEM_TAIL:,} characters |",
         f"| a line of live output | {process.MAX_LINE:,} characters, then it is cut |",

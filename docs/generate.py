@@ -221,7 +221,8 @@ def described(name: str, thing: Any) -> Iterator[str]:
 
 def described_class(name: str, cls: type) -> Iterator[str]:
     yield f"## `{name}`\n\n{paragraph(cls)}\n"
-    if inherited := [base.__name__ for base in cls.__bases__ if base.__name__ in ("Holdfast", "Queue", "Run", "Schedule")]:
+    bases = [base.__name__ for base in cls.__bases__]
+    if inherited := [base for base in bases if base in ("Holdfast", "Queue", "Run", "Schedule")]:
         yield f"It has all that [`{inherited[0]}`](#{inherited[0].lower()}) has.\n"
     if more := rest(cls):
         yield f"{more}\n"

@@ -137,4 +137,32 @@ MUTANTS: list[Mutant] = [
         "wanted |= {record.uid}",
         'tests/workflows/test_activity.py -k "backup"',
     ),
+    Mutant(
+        "cli-dies-with-its-reader",
+        f"{CLI}/progress.py",
+        "        except BrokenPipeError:  # the run goes on all the same",
+        "        except ZeroDivisionError:",
+        f'{TESTS}/test_hostile.py -k "nobody_reads" --timeout 60',
+    ),
+    Mutant(
+        "cli-lets-errors-move-the-terminal",
+        f"{CLI}/__init__.py",
+        "text = printable(told_error(error)",
+        "text = str(told_error(error)",
+        f'{TESTS}/test_hostile.py -k "differences_and_errors"',
+    ),
+    Mutant(
+        "cli-hides-questions-behind-a-bad-run",
+        f"{CLI}/commands/lists.py",
+        "except (RunError, KeyMissing) as error:",
+        "except ZeroDivisionError as error:",
+        f'{TESTS}/test_hostile.py -k "one_bad_run"',
+    ),
+    Mutant(
+        "cli-mistakes-an-id-for-an-option",
+        f"{CLI}/remedies.py",
+        'words = [name, *options, "--", *arguments]',
+        "words = [name, *options, *arguments]",
+        f'{TESTS}/test_hostile.py -k "look_like_something_else"',
+    ),
 ]

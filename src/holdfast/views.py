@@ -147,8 +147,8 @@ class RunInfo(Struct, frozen=True, kw_only=True):
 class QueueInfo(Struct, frozen=True, kw_only=True):
     """A queue in a list: what is set about it, and how many of its runs are ready, running and waiting.
 
-    ``oldest`` is how many seconds ago the oldest of those that are ready was made. ``rate`` is how many runs may be begun
-    in how many seconds.
+    ``oldest`` is how many seconds ago the oldest of those that are ready was made. ``rate`` is how many runs may be
+    begun in how many seconds.
     """
 
     name: str

@@ -171,6 +171,15 @@ def test_closed_streams(url: str, memdir: Path, store: Holdfast) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_sigterm_leaves_the_terminal_as_it_was(terminal: Callable[..., Terminal], shop: Call) -> None:
+    shop("sell", "s1", order="A-1")
+    with terminal("watch", "s1") as screen:
+        screen.until("How shall it go?")
+        screen.process.terminate()
+        assert screen.ended() == 143
+        assert screen.raw.rindex(b"\x1b[?25h") > screen.raw.rindex(b"\x1b[?25l")  # the cursor is shown again
+
+
 # --- one bad run among good ones
 
 

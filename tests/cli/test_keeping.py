@@ -278,3 +278,11 @@ def test_a_worker_stops_in_good_order(process: Begin, shop: Call, store: Holdfas
     assert child.returncode == 0
     assert "The worker has stopped." in err
     assert store.get("q").status == "completed"
+
+
+def test_damage_of_the_first_entry_has_no_fork_before_it(call: Call, shop: Call, memdir: Path) -> None:
+    shop("quick", "q")
+    damaged(memdir, 0)
+    done = call("show", "q")
+    assert done.code == 7
+    assert done.err.endswith("restore the run from a backup\n")

@@ -224,6 +224,7 @@ def test_a_story_of_nodes() -> None:
 def test_the_names_in_keys() -> None:
     assert (fan_of("map#1.3/scan#1"), fan_of("scan#1")) == ("map#1", None)
     assert (fan_name("map#1"), fan_name("sizes#1/map#1"), fan_name("fetch#2")) == ("map", "sizes", "fetch")
+    assert (fan_name("g#1/timeout#1.1/gather#1"), fan_name("map#1.3/gather#1")) == ("g", "map")
     assert (node_of("plan#1/think#1"), node_of("map#1.1/x#1"), node_of("x#1"), node_of("1/x#1")) == (
         "plan",
         None,

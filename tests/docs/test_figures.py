@@ -11,9 +11,12 @@ import pytest
 import holdfast
 from holdfast.codec import Codec, cipher
 from holdfast.engine import MAX_BYTES
+from holdfast.engine.checks import MAX_PRIORITY
+from holdfast.engine.schedules import MAX_NAME
 from holdfast.engine.worker import DEFAULT_LEASE
 from holdfast.flow.secrets import SHORTEST
 from holdfast.importers.reading import MAX_DEPTH
+from holdfast.stores import postgres, postgres_link, postgres_patrol
 from holdfast.stores.base import MAX_ID
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite_file import BUSY_SECONDS, PAGE_SIZE
@@ -48,6 +51,8 @@ def in_the_code() -> set[str]:
     [pages_between_checkpoints] = sqlite3.connect(":memory:").execute("PRAGMA wal_autocheckpoint").fetchone()
     return {
         f"{MAX_ID} characters",
+        f"{MAX_NAME} characters",  # of a schedule's id
+        f"{MAX_PRIORITY.bit_length()} bits",
         f"{SHORTEST} characters",
         f"{length_of_a_kept_error():,} characters",
         f"{MAX_BYTES >> 20} MiB",
@@ -55,6 +60,9 @@ def in_the_code() -> set[str]:
         f"{MAX_DEPTH} levels",  # of what is imported
         f"{BUSY_SECONDS:.0f} s",
         f"{DEFAULT_LEASE:.0f} s",
+        f"{postgres_link.PATIENCE:.0f} s",
+        f"{postgres_patrol.LIMIT:.0f} s",
+        f"{postgres.LOOK_WHEN_TOLD:.0f} s",
         f"{default(holdfast.Holdfast.runs, 'limit')} runs",
         f"{default(holdfast.Run.history, 'limit')} entries",
         f"{PAGE_SIZE >> 10} KB",
@@ -62,6 +70,7 @@ def in_the_code() -> set[str]:
         f"{pages_between_checkpoints:,} pages",
         f"{cipher._NONCE_BYTES} bytes",
         "32 bytes",  # of a hash of the chain, and of the longest AES key
+        "2,700 bytes",  # of an entry of an index, which PostgreSQL limits
         "64 bits",  # of an integer of JSON, which msgspec limits
     }
 
@@ -90,7 +99,9 @@ def test_measured_figures_speak_for_what_they_are_quoted_for() -> None:
     assert [name for name in names & goals.keys() if figures[name] > goals[name]] == []
 
 
-@pytest.mark.parametrize("document", [one for one in DOCUMENTS if one not in MADE], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "document", [one for one in DOCUMENTS if one not in MADE], ids=lambda path: str(path.relative_to(ROOT))
+)
 def test_every_other_number_with_a_unit_is_in_the_code(document: Path) -> None:
     prose = QUOTED.sub("", CODE.sub("", document.read_text()))
     allowed = in_the_code() | SETTINGS.get(str(document.relative_to(ROOT)), set())

@@ -36,6 +36,8 @@ def _raised(said: Contents) -> str:
 
 
 def _resolved(said: Contents) -> str:
+    if "done" not in said:
+        return _step(said)
     return f"{said.get('key', '')}: {'done' if said.get('done') else 'not done'}{_by(said)}"
 
 
@@ -50,7 +52,9 @@ def _saved(said: Contents) -> str:
 
 
 def _answered(said: Contents) -> str:
-    which = f"entry {said['question']}" if "question" in said else ""
+    if "question" not in said:
+        return ""
+    which = f"entry {said['question']}"
     return f"{which}: no answer in time" if "failure" in said else f"{which}{_by(said)}"
 
 
@@ -64,15 +68,17 @@ def _child(said: Contents) -> str:
 
 def _emitted(said: Contents) -> str:
     value = short(said["value"]) if "value" in said else ""
-    return value if said.get("stream") == "notes" else f"{said.get('stream', '')}: {value}"
+    return value if said.get("stream") in (None, "notes") else f"{said['stream']}: {value}"
 
 
 def _undone(said: Contents) -> str:
-    return f"entry {said.get('effect')}" + (f": failed: {said.get('error')}" if not said.get("ok") else "")
+    if "effect" not in said:
+        return ""
+    return f"entry {said['effect']}" + (f": failed: {said.get('error')}" if not said.get("ok") else "")
 
 
 def _redacted(said: Contents) -> str:
-    return f"entries {', '.join(map(str, said.get('seqs', ())))}{_by(said)}"
+    return f"entries {', '.join(map(str, said['seqs']))}{_by(said)}" if "seqs" in said else ""
 
 
 def _ended(said: Contents) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -103,6 +104,17 @@ def heard_or_not() -> Iterator[None]:
         yield
     except BrokenPipeError:
         fall_silent()
+
+
+def is_read() -> bool:
+    """Whether somebody may still read what goes to standard output; of a pipe, its reader may have gone."""
+    try:
+        number = sys.stdout.fileno()
+    except (OSError, ValueError):  # it is no file at all
+        return True
+    poll = select.poll()
+    poll.register(number, 0)
+    return not any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def fall_silent() -> None:

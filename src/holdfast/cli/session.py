@@ -72,7 +72,7 @@ class Session:
 
     def _guarded(self, work: Callable[[], Run], progress: Progress | None = None) -> int:
         try:
-            with _told_to_end(), prints_elsewhere(self.as_json):
+            with told_to_end(), prints_elsewhere(self.as_json):
                 run = work()
         except KeyboardInterrupt as interrupt:
             if progress is not None:
@@ -270,7 +270,7 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def _told_to_end() -> Iterator[None]:
+def told_to_end() -> Iterator[None]:
     """Let SIGTERM be like Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -53,9 +53,8 @@ def fan_of(key: str) -> str | None:
 
 def fan_name(fan: str) -> str:
     """The name of such a call for people: that of the node or step which maps, if it is inside of one."""
-    above, _, last = fan.rpartition("/")
-    name = last.partition("#")[0]
-    return above.rpartition("/")[2].partition("#")[0] if above and name in _BRANCHING else name
+    names = [part.partition("#")[0] for part in fan.split("/")]
+    return next((name for name in reversed(names) if name not in _BRANCHING), names[0])
 
 
 def node_of(key: str) -> str | None:

@@ -108,7 +108,7 @@ def _more(run: Run, stream: str, after: int) -> Op[tuple[list[Output], int, bool
 
 
 class Activity:
-    """What this process does for a run, also what the journal does not tell yet. It can be looked at again and again."""
+    """What this process does for a run, also what the journal does not tell yet; it can be looked at repeatedly."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution

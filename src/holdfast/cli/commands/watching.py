@@ -6,12 +6,12 @@ import time
 
 import click
 
-from holdfast.cli.codes import BY_STATUS, INTERRUPTED
+from holdfast.cli.codes import BY_STATUS, INTERRUPTED, TERMINATED
 from holdfast.cli.options import command, run_argument, with_store
 from holdfast.cli.progress import Progress, heading, view_for
 from holdfast.cli.remedies import command_line
-from holdfast.cli.rendering import one_line, say, workflow_of
-from holdfast.cli.session import LOOK, Session, died
+from holdfast.cli.rendering import is_read, one_line, say, workflow_of
+from holdfast.cli.session import LOOK, Session, Terminated, died, told_to_end
 from holdfast.cli.story import Follower
 from holdfast.engine import Holdfast
 from holdfast.engine.run import Run
@@ -40,12 +40,12 @@ def watch_command(hf: Holdfast, run: str, new: bool, timeout: float | None, as_j
     follower = Follower(hf, run, after=info.seq if new else -1)
     ctx = click.get_current_context()
     try:
-        with Progress(follower, view_for(as_json=as_json)) as progress:
+        with told_to_end(), Progress(follower, view_for(as_json=as_json)) as progress:
             _watch(hf, handle, progress, timeout)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         if not as_json:
             say(f"\nNo longer watched; {one_line(run)} is {handle.status}.", err=True)
-        ctx.exit(INTERRUPTED)
+        ctx.exit(TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED)
     code = Session(hf, run, as_json=as_json).close(handle)
     ctx.exit(BY_STATUS[Status.WAITING] if handle.status is Status.RUNNING else code)
 
@@ -54,7 +54,7 @@ def _watch(hf: Holdfast, run: Run, progress: Progress, timeout: float | None) ->
     """Wait until the run has ended or is blocked, the time is over, or nobody reads what is shown."""
     began = time.monotonic()
     wonder_at, mourned = began, -1  # when to ask whether its holder lives; and of which entry it was told
-    while progress.is_heard:
+    while progress.is_heard and is_read():
         left = LOOK if timeout is None else min(LOOK, began + timeout - time.monotonic())
         if left <= 0 or run.wait(timeout=left) in (*ENDED, Status.BLOCKED):
             return

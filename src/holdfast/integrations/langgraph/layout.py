@@ -1,0 +1,182 @@
+"""How a thread of LangGraph lies in a run's state. Pure functions over trees.
+
+Each checkpoint that is put is one save of the run, so the saves of a thread, read one after the other, are its
+checkpoints. What is saved:
+
+    state       the channels of the graph itself, by name: what ``holdfast state`` shows
+    sub         the same of its sub-graphs, by namespace
+    versions    the versions of the channels, by namespace
+    seen        which versions each node has seen, by namespace
+    tops        the checkpoint with the largest id, by namespace: [seq, id], and a third if another one was put since
+    checkpoint  what else belongs to the checkpoint that this save is: ns, id, parent, seq, meta, rest, early, trail
+
+A save holds the namespaces that may still go on. Those of tasks are left out once the graph around them has gone on;
+earlier saves still have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from holdfast.codec import Tree, diff
+from holdfast.journal import Data
+
+BETWEEN = "|"  # the parts of a namespace
+TASK = ":"  # a part of a namespace, and the task that it is the graph of
+
+State = dict[str, Any]
+
+
+class Header(Struct, frozen=True, omit_defaults=True):
+    """A checkpoint without its channels.
+
+    ``early`` are writes to it that came before it, by their seqs. ``trail`` is what its ancestors had to say of some
+    channels, if they were deleted.
+    """
+
+    ns: str
+    id: str
+    parent: str | None
+    seq: int
+    meta: Tree
+    rest: dict[str, Tree]
+    early: tuple[int, ...] = ()
+    trail: dict[str, Data] | None = None
+
+
+class Contents(Struct, frozen=True):
+    """The channels of a checkpoint, as trees, with their versions and who has seen them."""
+
+    channels: dict[str, Tree]
+    versions: Mapping[str, Any]
+    seen: Mapping[str, Any]
+
+
+def blank() -> State:
+    """The state of a thread that has no checkpoint yet."""
+    return {"state": {}, "step": -1, "sub": {}, "versions": {}, "seen": {}, "tops": {}, "checkpoint": None}
+
+
+def state_of(tree: Mapping[str, Any]) -> State:
+    """The state that was read; with what is missing, if somebody else has saved something in its place."""
+    return {**blank(), **tree}
+
+
+def is_checkpoint(tree: Mapping[str, Any], seq: int) -> bool:
+    """Whether a save is a checkpoint of the thread, and not something that somebody else has saved since."""
+    return tree.keys() == blank().keys() and tree["checkpoint"] is not None and tree["checkpoint"]["seq"] == seq
+
+
+def channels(state: State, ns: str) -> dict[str, Tree] | None:
+    """The channels of a namespace, if they are in the state."""
+    if ns not in state["tops"]:
+        return None
+    found: dict[str, Tree] = state["sub"].get(ns, {}) if ns else state["state"]
+    return found
+
+
+def contents(state: State, ns: str) -> Contents:
+    """The checkpoint of a namespace that was put last."""
+    return Contents(channels(state, ns) or {}, state["versions"].get(ns, {}), state["seen"].get(ns, {}))
+
+
+def is_lasting(ns: str) -> bool:
+    """Whether a namespace is never left out. Of one that was, the state does not tell what was before."""
+    return TASK not in ns
+
+
+def holds_top(state: State, ns: str) -> bool:
+    """Whether the channels in the state are those of the checkpoint with the largest id."""
+    return len(state["tops"].get(ns, ())) == 2
+
+
+def header_of(stored: Data) -> Header:
+    """A header as it is stored."""
+    early, trail = tuple(stored.get("early", ())), stored.get("trail")
+    rest, parent = stored["rest"], stored.get("parent")
+    return Header(stored["ns"], stored["id"], parent, stored["seq"], stored["meta"], rest, early, trail)
+
+
+def top(state: State, ns: str) -> tuple[int, str] | None:
+    """The seq and id of the checkpoint with the largest id."""
+    found = state["tops"].get(ns)
+    return (found[0], found[1]) if found is not None else None
+
+
+def placed(state: State, header: Header, given: Contents) -> State:
+    """The state with a checkpoint put into it."""
+    ns = header.ns
+    gone = {other for other in state["tops"] if _is_over(other, ns)}
+    before = state["tops"].get(ns, [])[:2]
+    leads = not before or header.id >= before[1]
+    stored: Data = {
+        "ns": ns,
+        "id": header.id,
+        "parent": header.parent,
+        "seq": header.seq,
+        "meta": header.meta,
+        "rest": header.rest,
+    }
+    if header.early:
+        stored["early"] = list(header.early)
+    if header.trail:
+        stored["trail"] = header.trail
+    return {
+        **state,
+        "state": given.channels if not ns else state["state"],
+        "step": state["step"] + 1,
+        "sub": _without(state["sub"], gone) | {ns: given.channels} if ns else _without(state["sub"], gone),
+        "versions": _without(state["versions"], gone) | {ns: dict(given.versions)},
+        "seen": _without(state["seen"], gone) | {ns: _shared(state["seen"].get(ns, {}), given.seen)},
+        "tops": _without(state["tops"], gone) | {ns: [header.seq, header.id] if leads else [*before, True]},
+        "checkpoint": stored,
+    }
+
+
+def _without(parts: dict[str, Any], gone: set[str]) -> dict[str, Any]:
+    return {ns: part for ns, part in parts.items() if ns not in gone} if gone else parts
+
+
+def _shared(before: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
+    """What nodes have seen; of those that have seen nothing new, what is there already, so that nobody compares it."""
+    return {
+        node: before[node] if node in before and before[node] == part else dict(part) for node, part in seen.items()
+    }
+
+
+def _is_over(ns: str, around: str) -> bool:
+    """Whether a namespace is that of a task inside of another one, which has gone on."""
+    if ns == around or not (around == "" or ns.startswith(around + BETWEEN)):
+        return False
+    return TASK in ns[len(around) :]
+
+
+def task_data(ns: str, id: str, task: str, path: str, writes: list[list[Any]]) -> Data:
+    """What a task wrote, as a step of the run that is done. Each of its writes is [index, channel, value]."""
+    node = path.rpartition(", ")[2] or "writes"
+    return {"key": f"{id}/{task}", "tool": node, "ns": ns, "of": id, "task": task, "path": path, "result": writes}
+
+
+def tasks_in(data: Data) -> Sequence[Data]:
+    """What tasks wrote, of an entry's payload: it is such an entry, or a checkpoint that took some along."""
+    return (data,) if "of" in data else data.get("tasks", ())
+
+
+def change(before: State, after: State) -> Data:
+    """The difference of two states. The header is always in it as a whole, so that a save can be read by itself."""
+    whole: Data = {"step": after["step"], "checkpoint": after["checkpoint"]}
+    inside: Data = {}
+    for name in _PARTS:
+        delta: Any = diff(before[name], after[name]) if before[name] is not after[name] else None
+        if delta is not None:
+            if "=" in delta:
+                whole[name] = delta["="]
+            else:
+                inside[name] = delta
+    return {"d": inside, "s": whole} if inside else {"s": whole}
+
+
+_PARTS = ("state", "sub", "versions", "seen", "tops")

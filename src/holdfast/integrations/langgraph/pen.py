@@ -1,0 +1,260 @@
+"""Writing to one thread: where its journal ends, and the state that was saved last.
+
+A thread is written to by whoever has something to say, without a claim: an entry names the end of the journal that it
+continues, and of two writers who name the same end one is refused, reads what the other wrote, and tries again. A
+guarded thread is written to under a claim.
+
+A pen runs ahead of the store: what was submitted counts as written. If a write is refused or fails, the pen is thrown
+away, and another one is made from what the store has.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.codec import Tree, to_text
+from holdfast.commit import Committer, Ticket
+from holdfast.engine.journals import Journals, Saved
+from holdfast.engine.redact import erasure_data
+from holdfast.integrations.langgraph import layout
+from holdfast.integrations.langgraph.cells import Cells
+from holdfast.integrations.langgraph.layout import Contents, Header
+from holdfast.integrations.langgraph.marks import Marks
+from holdfast.journal import Data, next_entry, wants_snapshot
+from holdfast.model import Append, Change, Create, Entry, Kind, RunRecord
+
+MAX_NOTED = 100  # checkpoints of which is noted who wrote to them here
+SHORT = 2 * 1024  # bytes that are not compressed: that would take longer than all else that is done for a checkpoint
+MAX_ALONG = 16 * 1024  # bytes of what a task wrote, that a checkpoint takes along
+
+
+class Kept(Struct, frozen=True):
+    """A checkpoint that stays when others are deleted, or comes from elsewhere, with what its tasks wrote."""
+
+    header: Header
+    contents: Contents
+    tasks: list[Data]
+
+
+class Parked:
+    """What a task wrote, and is not submitted yet, or by which write it was."""
+
+    __slots__ = ("data", "ticket")
+
+    def __init__(self, data: Data) -> None:
+        self.data = data
+        self.ticket: Ticket | None = None
+
+
+class Pen:
+    """Writes to one thread. Hold `lock` to decide and submit in one go; it must not be held while waiting."""
+
+    def __init__(self, record: RunRecord, saved: Saved | None, journals: Journals, committer: Committer) -> None:
+        self.lock = threading.RLock()
+        self.record = record
+        self.state = layout.state_of(saved.tree if saved is not None else {})
+        self._journals = journals
+        self._committer = committer
+        self._unborn: Entry | None = None
+        self._end = record.seq, record.hash, record.updated_at
+        self._saved = saved.seq if saved is not None else None
+        self._snapshot = saved.snapshot if saved is not None else 0
+        self._chain_bytes = saved.chain_bytes if saved is not None else 0
+        self._whole_bytes = 0
+        self._last: dict[str, str] = {}  # the checkpoint that was put last, by namespace
+        self._marks: dict[tuple[str, str], Marks] = {}
+        self._opened = record.seq
+        self._parked: list[Parked] = []
+        self._writes: dict[tuple[str, str], list[int]] = {}  # made with this pen, by checkpoint
+        if saved is not None and layout.is_checkpoint(saved.tree, saved.seq):
+            self._last[self.state["checkpoint"]["ns"]] = self.state["checkpoint"]["id"]
+        elif saved is not None:
+            self._chain_bytes = sys.maxsize  # others have saved something there, so the next checkpoint is a whole
+
+    @classmethod
+    def of_new(cls, create: Create, journals: Journals, committer: Committer) -> Pen:
+        """The pen of a thread that is made with the first write to it."""
+        [first] = create.entries
+        pen = cls(replace(create.record, seq=0, hash=first.hash, updated_at=first.at), None, journals, committer)
+        pen._unborn = first
+        return pen
+
+    @property
+    def end(self) -> tuple[int, bytes]:
+        """The number and hash of the newest entry."""
+        return self._end[:2]
+
+    # --- checkpoints
+
+    def put(self, header: Header, given: Contents) -> Ticket:
+        """Submit a checkpoint, and take along what tasks wrote and is not submitted yet.
+
+        Its seq, and which writes to it came before, are filled in here.
+        """
+        with self.lock:
+            seq, taken = self._end[0] + 1, self._fitting()
+            for parked in taken:
+                self._note(parked.data, seq)
+            early = dict.fromkeys(self._written_so_far(header.ns, header.id))
+            header = replace(header, seq=seq, early=tuple(early))
+            entry = self._save(layout.placed(self.state, header, given), [parked.data for parked in taken])
+            self._last[header.ns] = header.id
+            ticket = self._submit([entry])
+            for parked in taken:
+                parked.ticket = ticket
+            self._parked = [parked for parked in self._parked if parked.ticket is None]
+            return ticket
+
+    def encoded(
+        self,
+        cells: Cells,
+        ns: str,
+        parent: str | None,
+        values: Mapping[str, Any],
+        versions: Mapping[str, Any],
+        changed: Mapping[str, Any],
+    ) -> dict[str, Tree]:
+        """The channels of a checkpoint as trees. What cannot have changed since its parent is not looked at."""
+        old = layout.channels(self.state, ns) or {}
+        follows = parent is not None and self._last.get(ns) == parent
+        before = self.state["versions"].get(ns, {})
+        trees: dict[str, Tree] = {}
+        for name, value in values.items():
+            same = follows and name in old and name not in changed and versions.get(name) == before.get(name)
+            trees[name] = old[name] if same else self._tree(cells, ns, name, value, old.get(name))
+        return {**{name: trees[name] for name in old if name in trees}, **trees}
+
+    def _tree(self, cells: Cells, ns: str, name: str, value: Any, old: Tree) -> Tree:
+        """The tree of a channel; of a list that only grew, the old elements and the new ones."""
+        place = f"channel {name!r} of thread {self.record.id!r}"
+        if type(value) is not list or not cells.by_element:
+            return cells.tree(value, place)
+        marks = self._marks.get((ns, name))
+        if marks is not None and type(old) is list and marks.length == len(old) and marks.begin(value):
+            tree = old + [cells.tree(each, place) for each in value[len(old) :]] if len(value) > len(old) else old
+        else:
+            marks = self._marks[ns, name] = cells.marks()
+            whole = cells.tree(value, place)
+            assert type(whole) is list
+            tree = whole
+        marks.add(value, marks.length)
+        return tree
+
+    def _written_so_far(self, ns: str, id: str) -> list[int]:
+        """The writes to a checkpoint that came before it, or before it is put once more."""
+        found: list[int] = []
+        last = layout.top(self.state, ns)
+        if last is not None and last[1] == id and last[0] <= self._opened:
+            for uid, entry in self._journals.entries(self.record, last[0], self._opened):
+                data = self._journals.data(self.record.id, uid, entry)
+                if entry.seq == last[0]:
+                    found += (data.get("s") or data["d"]["s"])["checkpoint"].get("early", ())
+                elif any((task["ns"], task["of"]) == (ns, id) for task in layout.tasks_in(data)):
+                    found.append(entry.seq)
+        return found + self._writes.get((ns, id), [])
+
+    # --- writes
+
+    def park(self, data: Data) -> Parked:
+        """Leave what a task wrote to the checkpoint that mostly follows at once."""
+        with self.lock:
+            parked = Parked(data)
+            self._parked.append(parked)
+            return parked
+
+    def write(self, parked: Parked) -> Ticket:
+        """Submit what a task wrote, unless a checkpoint has taken it along."""
+        with self.lock:
+            if parked.ticket is None:
+                self._parked.remove(parked)
+                self._note(parked.data, self._end[0] + 1)
+                parked.ticket = self._submit([self._entry(Kind.DONE, parked.data)])
+            return parked.ticket
+
+    def _note(self, data: Data, seq: int) -> None:
+        key = data["ns"], data["of"]
+        if key not in self._writes and len(self._writes) >= MAX_NOTED:
+            self._writes.pop(next(iter(self._writes)))
+        self._writes.setdefault(key, []).append(seq)
+
+    def _fitting(self) -> list[Parked]:
+        """What a checkpoint takes along: not so much that it could become too large by it."""
+        return [parked for parked in self._parked if len(to_text(parked.data)) <= MAX_ALONG]
+
+    # --- all of it
+
+    def rewrite(self, before: int, kept: Sequence[Kept], erasures: Sequence[tuple[int, bytes]]) -> Ticket:
+        """Submit a new beginning: the checkpoints that are kept, and the erasure of what was before."""
+        with self.lock:
+            start = self._end[0] + 1
+            self.state, self._saved = layout.blank(), None
+            entries = [self._entry(Kind.CONTINUED, {"before": before}), *self._kept(kept)]
+            if erasures:
+                entries.append(self._entry(Kind.REDACTED, erasure_data(erasures, None, "pruned")))
+            return self._submit(entries, Change(chapter=start), tuple(erasures))
+
+    def take_in(self, told: Data, found: Iterable[Kept]) -> Ticket:
+        """Submit a whole thread that was found elsewhere, after an entry that tells where."""
+        with self.lock:
+            return self._submit([self._entry(Kind.DONE, told), *self._kept(found)])
+
+    def _kept(self, found: Iterable[Kept]) -> Iterator[Entry]:
+        for one in found:
+            header = replace(one.header, seq=self._end[0] + 1, early=())
+            yield self._save(layout.placed(self.state, header, one.contents))
+            for data in one.tasks:
+                yield self._entry(Kind.DONE, data)
+
+    # --- entries
+
+    def _save(self, state: layout.State, tasks: Sequence[Data] = ()) -> Entry:
+        along: Data = {"tasks": tasks} if tasks else {}
+        text = to_text({"d": layout.change(self.state, state), **along})
+        if self._saved is None or self._should_be_whole(len(text), state):
+            text = to_text({"s": state, **along})
+            self._snapshot, self._chain_bytes = self._end[0] + 1, 0
+        entry = self._sealed(Kind.SAVED, text, self._snapshot)
+        self.state, self._saved = state, entry.seq
+        self._chain_bytes += len(text)
+        return entry
+
+    def _should_be_whole(self, delta_bytes: int, state: layout.State) -> bool:
+        """Measures the whole state only when what was known of its size no longer decides."""
+        if not wants_snapshot(self._chain_bytes, delta_bytes, self._whole_bytes):
+            return False
+        self._whole_bytes = len(to_text(state))
+        fits = self._whole_bytes <= self._journals.max_bytes
+        return fits and wants_snapshot(self._chain_bytes, delta_bytes, self._whole_bytes)
+
+    def _entry(self, kind: Kind, data: Data) -> Entry:
+        return self._sealed(kind, to_text(data), self._saved)
+
+    def _sealed(self, kind: Kind, text: bytes, state: int | None) -> Entry:
+        """The next entry."""
+        last, prev, before = self._end
+        seq, record = last + 1, self.record
+        at = max(self._journals.store.clock.now(), before)
+        place, what = f"{seq}/{kind}", f"thread {record.id!r}"
+        payload = self._journals.seal_text(record.uid, record.key_id is not None, place, text, what, over=SHORT)
+        entry = next_entry(prev, seq, kind, at, state, payload)
+        self._end = seq, entry.hash, at
+        return entry
+
+    def _submit(
+        self, entries: list[Entry], change: Change | None = None, redact: tuple[tuple[int, bytes], ...] = ()
+    ) -> Ticket:
+        record = self.record
+        if self._unborn is not None:
+            create = Create(replace(record, seq=-1, hash=b"", updated_at=0), (self._unborn, *entries))
+            self._unborn = None
+            return self._committer.submit(create)
+        holder = record.worker or ""
+        return self._committer.submit(
+            Append(record.uid, record.id, record.epoch, holder, tuple(entries), change, redact=redact)
+        )

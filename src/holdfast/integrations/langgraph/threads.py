@@ -1,0 +1,165 @@
+"""The threads of a store: a thread of LangGraph is a run of the workflow ``langgraph``, and has its id.
+
+What was read of them is kept at hand: a `Pen` for each thread that was written to here, and an `Index` of each whose
+history was asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TypeVar
+
+from holdfast.clock import SystemClock
+from holdfast.commit import Ticket
+from holdfast.engine import Holdfast
+from holdfast.engine.drive import Op, Read, Settle
+from holdfast.errors import DefinitionChanged, LeaseLost, RunBlocked, RunEnded
+from holdfast.integrations.langgraph import layout
+from holdfast.integrations.langgraph.index import Index
+from holdfast.integrations.langgraph.pen import Pen
+from holdfast.model import ENDED, Append, Change, Create, RunRecord, Status
+from holdfast.stores.base import check_id
+
+WORKFLOW = "langgraph"
+AT_HAND = 1_000  # threads
+TRIES = 100  # of a write that others were faster than
+
+CLOCK = SystemClock()  # for waiting, also where a test has a clock of its own
+
+Act = Callable[[Pen], Op[Ticket]]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Threads:
+    """What all calls of one saver share."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self.hf = hf
+        self.engine = hf._engine
+        self.store = hf._store
+        self.journals = hf._journals
+        self.committer = hf._committer
+        self._lock = threading.RLock()
+        self._pens: OrderedDict[str, Pen] = OrderedDict()
+        self._indexes: OrderedDict[str, tuple[threading.RLock, Index]] = OrderedDict()
+
+    # --- reading
+
+    def record(self, id: str) -> RunRecord | None:
+        """The run of a thread, if there is one."""
+        record = self.store.get(check_id(id))
+        if record is not None and record.workflow != WORKFLOW:
+            raise DefinitionChanged(
+                id, f"it is a run of {record.workflow!r}, and no thread of LangGraph; use another thread_id"
+            )
+        return record
+
+    def state(self, record: RunRecord) -> layout.State:
+        """The state of a thread as of the record's last entry; a blank one, if others have saved something there."""
+        pen = self._pens.get(record.id)
+        if pen is not None and pen.record.uid == record.uid:
+            with pen.lock:
+                if pen.end == (record.seq, record.hash):
+                    return pen.state
+        saved = self.journals.state(record)
+        known = saved is not None and layout.is_checkpoint(saved.tree, saved.seq)
+        return dict(saved.tree) if saved is not None and known else layout.blank()
+
+    def index(self, record: RunRecord) -> Index:
+        """The checkpoints of a thread, up to the record's last entry."""
+        with self._lock:
+            lock, index = self._indexes.get(record.uid) or (threading.RLock(), Index(record))
+            if not index.is_of(record):
+                lock, index = threading.RLock(), Index(record)
+            keep(self._indexes, record.uid, (lock, index))
+        with lock:
+            index.carry_on(record, self.journals)
+            return index
+
+    # --- writing
+
+    def write(self, id: str, act: Act) -> Op[None]:
+        """Write to a thread, which is made if there is none; again, if somebody else was faster.
+
+        ``act`` decides and submits. It may be called more than once.
+        """
+        for tried in range(TRIES):
+            pen = yield from self._pen(id)
+            try:
+                ticket = yield from act(pen)
+                made = ticket.result() if ticket.settled else (yield Settle(ticket))
+                if not isinstance(ticket.write, Create) or made is None or made.uid == ticket.write.record.uid:
+                    return
+                self.forget(pen)
+            except LeaseLost:
+                self.forget(pen)
+                if tried == TRIES - 1:
+                    raise
+            except BaseException:
+                self.forget(pen)
+                raise
+
+    def forget(self, pen: Pen) -> None:
+        """Make another pen next time."""
+        with self._lock:
+            if self._pens.get(pen.record.id) is pen:
+                del self._pens[pen.record.id]
+
+    def forget_thread(self, id: str) -> None:
+        """Read the thread anew next time."""
+        with self._lock:
+            self._pens.pop(id, None)
+
+    def _pen(self, id: str) -> Op[Pen]:
+        pen = self._pens.get(id)
+        if pen is not None:
+            return pen
+        record = yield from self.writable(id)
+        if record is None:
+            pen = Pen.of_new(self.hf._first(id, WORKFLOW, None, {}), self.journals, self.committer)
+        else:
+            saved = yield Read(lambda: self.journals.state(record))
+            pen = Pen(record, saved, self.journals, self.committer)
+        with self._lock:
+            return keep(self._pens, id, self._pens.get(id, pen))
+
+    def writable(self, id: str) -> Op[RunRecord | None]:
+        """The run of a thread, if there is one, which nobody holds; raises the reason if it cannot be written to."""
+        record = yield Read(lambda: self.record(id))
+        if record is None:
+            return None
+        if record.worker is not None:
+            record = yield from self._take_over(record)
+        check_goes_on(record)
+        return record  # type: ignore[no-any-return]
+
+    def _take_over(self, record: RunRecord) -> Op[RunRecord]:
+        """A run whose holder is dead is given free; raises `Claimed` if he lives."""
+        worker = yield Read(self.engine.worker.ready)
+        held = yield Read(lambda: self.store.claim(record.uid, worker))
+        free = Change(status=Status.READY, release=True)
+        yield Settle(self.committer.submit(Append(held.uid, held.id, held.epoch, worker, (), free)))
+        return (yield Read(lambda: self.record(record.id)))  # type: ignore[no-any-return]
+
+
+def check_goes_on(record: RunRecord) -> None:
+    """Raise the reason if a thread cannot be written to now, though nobody else does."""
+    if record.rollback is not None:
+        raise RunBlocked(record.id, "a rollback of it was broken off; any claim finishes it: `hf.get(id).claim()`")
+    if record.status in ENDED:
+        raise RunEnded(record.id, f"it is {record.status}; copy the thread to go on")
+    if record.status is Status.BLOCKED:
+        raise RunBlocked(record.id, f"{record.reason or 'parked'}; `run.unblock()` lets it go on")
+
+
+def keep(among: OrderedDict[K, V], key: K, value: V) -> V:
+    """Keep something at hand, and let go of what was used longest ago."""
+    among[key] = value
+    among.move_to_end(key)
+    if len(among) > AT_HAND:
+        among.popitem(last=False)
+    return value
