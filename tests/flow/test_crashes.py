@@ -27,6 +27,9 @@ steps:
   - {{id: days, for_each: '{{{{ vars.days }}}}', limit: 2, {CALL}: {{day: '{{{{ item }}}}'}}}}
   - {{id: rounds, loop: 2, delay: 1h, {CALL}: {{round: '{{{{ index }}}}'}}}}
   - {{id: approve, ask: 'Go on?'}}
+  - {{id: late, timeout: 90m, on_failure: skip, steps: [{{id: l1, {CALL}: {{late: 1}}}}, {{id: l2, wait: 2d}}]}}
+  - {{id: whole, timeout: 1d, retry: {{times: 1, delay: 1m}}, on_failure: skip,
+     steps: [{{id: w2, {CALL}: {{w: 2}}}}, {{id: w3, call: 'flow_calls:fail', with: {{times: 98}}}}]}}
   - {{id: inner, flow: inner.yaml, with: {{x: '{{{{ vars.n }}}}'}}}}
   - {{id: fails, call: 'flow_calls:fail', with: {{times: 99}}, on_failure: {{goto: last}}}}
   - {{id: jumped, {CALL}: {{never: 1}}}}
@@ -84,8 +87,9 @@ def test_a_flow_that_dies_at_any_point_ends_as_if_it_had_not(memdir: Path, tally
 
     fuse, expected, once = attempt(None)
     assert expected["result"] == {"n": 2, "days": 3}
-    assert set(once.values()) == {1}
-    assert len(once) == 1 + 2 + 3 + 2 + 1 + 1 + 1
+    assert {name: times for name, times in once.items() if times != 1} == {"remember {'w': 2}": 2, "fail 98": 2}
+    assert len(once) == 1 + 2 + 3 + 2 + 1 + 2 + 1 + 1 + 1
+    assert expected["steps"]["late"]["error"] == "it did not end within 5400 s, and was stopped"
     chosen = fuse.distinct()
     again = 0
     for at in chosen:

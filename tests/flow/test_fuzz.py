@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast import VarsRefused
 from holdfast.flow.document import NotRead, Text, compose
-from holdfast.flow.graph import FlowGraph, first_state
+from holdfast.flow.graph import FlowGraph, first_input
 from holdfast.flow.keys import ACTIONS, BLOCKS
 from holdfast.flow.loading import Loaded, load_text
 from holdfast.flow.model import restored
@@ -57,7 +57,7 @@ def sound(loaded: Loaded) -> None:
     assert restored(loaded.definition.stored()) == loaded.definition
     FlowGraph(loaded.definition).check()
     try:
-        vars = first_state(loaded.definition, {})["vars"]
+        vars = first_input(loaded.definition, {})["vars"]
     except VarsRefused:
         return
     plan(loaded.definition, vars)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import FlowFailed, Holdfast
+from holdfast.flow import web
 
 
 class Server(BaseHTTPRequestHandler):
@@ -27,14 +28,25 @@ class Server(BaseHTTPRequestHandler):
             "/moved": (302, ""),
             "/busy": (503 if count < 3 else 200, "busy"),
             "/big": (200, "x" * 100_000),
+            "/odd": (200, "616263"),
         }.get(path, (500, "?"))
         if path == "/slow":
             threading.Event().wait(0.2)
+        if path == "/drip":
+            self._drip()
         self.send_response(status)
+        if path == "/odd":
+            self.send_header("Content-Type", "text/plain; charset=hex")
         if status == 302:
             self.send_header("Location", "/json")
         self.end_headers()
         self.wfile.write(text.encode())
+
+    def _drip(self) -> None:
+        """Send a header after the other, so that something always comes and the answer never does."""
+        self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        while not self.server.enough.wait(0.01):  # type: ignore[attr-defined]
+            self.wfile.write(b"X-More: 1\r\n")
 
     do_GET = do_POST = do_PUT = do_DELETE = _answer
 
@@ -46,9 +58,11 @@ class Server(BaseHTTPRequestHandler):
 def server() -> Iterator[Any]:
     made = HTTPServer(("127.0.0.1", 0), Server)
     made.seen = []  # type: ignore[attr-defined]
+    made.enough = threading.Event()  # type: ignore[attr-defined]
     thread = threading.Thread(target=made.serve_forever, args=(0.01,))
     thread.start()
     yield made
+    made.enough.set()  # type: ignore[attr-defined]
     made.shutdown()
     thread.join()
     made.server_close()
@@ -111,8 +125,37 @@ def test_it_is_tried_again(load: Any, mem: Holdfast, server: Any) -> None:
 
 
 def test_a_timeout(load: Any, mem: Holdfast, server: Any) -> None:
-    with pytest.raises(FlowFailed, match="timed out"):
+    with pytest.raises(FlowFailed, match=r"timed out|no whole answer came within"):
         one(load, mem, server, "'{{ vars.url }}/slow'", ", timeout: 50ms")
+
+
+@pytest.mark.parametrize(
+    ("own", "around", "why"),
+    [("100ms", "1m", r"no whole answer came within 0\.1 s"), ("1m", "100ms", r"did not end within 0\.1 s")],
+)
+def test_a_time_limit_holds_while_something_comes(
+    load: Any, mem: Holdfast, server: Any, own: str, around: str, why: str
+) -> None:
+    url = f"http://127.0.0.1:{server.server_port}/drip"
+    inside = f"{{id: a, http: {{url: '{url}'}}, timeout: {own}}}"
+    run = load(f"steps:\n  - {{id: g, timeout: {around}, steps: [{inside}]}}\n").start(mem)
+    with pytest.raises(FlowFailed, match=why):
+        run.result()
+    assert not server.enough.is_set()
+
+
+def test_a_request_that_is_in_vain_is_given_up_while_nothing_comes(server: Any) -> None:
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    how: dict[str, Any] = {"headers": {}, "params": {}, "json": None, "body": None, "follow_redirects": False}
+    with pytest.raises(KeyboardInterrupt):
+        web.request("GET", f"http://127.0.0.1:{server.server_port}/drip", timeout=60, keep_on=stop, **how)
+
+
+def test_an_encoding_that_is_none_of_text_is_an_error(load: Any, mem: Holdfast, server: Any) -> None:
+    with pytest.raises(FlowFailed, match="'hex' is not a text encoding"):
+        one(load, mem, server, "'{{ vars.url }}/odd'")
 
 
 def test_a_secret_in_a_header_is_masked_in_the_answer(

@@ -59,10 +59,16 @@ def test_all_problems_are_told_at_once_with_line_and_column(problems: Problems) 
         ("run: a, limit: 2", "`limit` goes with `for_each`, `parallel`, and there is none here"),
         ("run: a, limit: 33, for_each: [1]", "`limit` is a whole number from 1 to 32, not 33"),
         ("run: a, delay: 2s", "`delay` goes with `loop`, `until`, and there is none here"),
-        ("wait: 1s, retry: 2", "`retry` goes with `run`, `call`, `http`, and there is none here"),
+        (
+            "wait: 1s, retry: 2",
+            "`retry` goes with `run`, `call`, `http`, `flow`, `parallel`, `steps`, and there is none here",
+        ),
         ("ask: ok?, undo: rm x", "`undo` goes with `run`, `call`, `http`, and there is none here"),
-        ("set: {a: 1}, timeout: 2s", "`timeout` goes with `run`, `call`, `http`, `ask`, and there is none here"),
-        ("wait: 1s, on_failure: retry", "only `run`, `call` and `http` can be tried again"),
+        (
+            "set: {a: 1}, timeout: 2s",
+            "`timeout` goes with `run`, `call`, `http`, `flow`, `parallel`, `steps`, `ask`, and",
+        ),
+        ("wait: 1s, on_failure: retry", "only `run`, `call`, `http`, `flow`, `parallel`, `steps` can be tried again"),
         ("wait: soon", "'soon' is not a duration, such as 90 or 5m"),
         ("wait: {for: 1, until: x}", "it has exactly one of for, until, not for, until"),
         ("run: a, for_each: [1], loop: 2", "a step has items (`for_each`) or rounds (`loop`, `until`), not both"),
@@ -176,7 +182,7 @@ def test_flow_invalid_has_all_problems(tmp_path: Path) -> None:
         ("run: echo {{ vars.a | quote }} {{ vars.a|upper }}", ["4:36"]),
         ("run: echo\n    undo: 'rm {{ vars.a }}'", ["5:15"]),
         ("run: echo\n    undo: {run: 'rm {{ vars.a }}'}", ["5:21"]),
-        ("run: \"{# {{ #}echo {{ 'x' }} {{ vars.a }}\"", ["4:34"]),
+        ("run: \"{% raw %}{{{% endraw %}echo {{ 'x' }} {{ vars.a }}\"", ["4:49"]),
         ("run: echo {{ vars.a | quote }}", []),
         ("ask: 'ok {{ vars.a }}?'", []),
     ],
@@ -259,3 +265,44 @@ def test_every_key_says_what_it_means() -> None:
         for key in block.keys.values():
             assert len(key.doc) > 2, f"{block.name}.{key.name}"
             assert not key.doc.endswith(".")
+
+
+def test_aliases_of_aliases_are_not_nested_without_end(problems: Problems) -> None:
+    levels = [f"  o{n}: &a{n} {'[' * 30}{f'*a{n - 1}' if n else 1}{']' * 30}\n" for n in range(25)]
+    [found] = problems(f"{HEAD}  - {{id: a, run: x}}\noutputs:\n{''.join(levels)}")
+    assert (found.line, found.message) == (6, "it is nested more than 40 deep")
+
+
+def test_a_number_that_is_also_a_key_stays_a_number() -> None:
+    data = compose(Text.of("t", "a: &n 5\nb: {*n : 1}\n")).plain_data()
+    assert data == {"a": 5, "b": {"5": 1}}
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("vars: {x: 1e999}\nsteps: [{id: a, run: x}]", "2:11", "the number is too large"),
+        ("vars: {x: {type: integer, options: [1, b]}}\nsteps: [{id: a, run: x}]", "2:40", "is integer, not 'b'"),
+        ('steps: [{id: a, flow: "a\\0b"}]', "2:23", "has no NUL character"),
+        ("steps: [{id: __end__, run: x}]", "2:14", "'__end__' is not an id"),
+        ("steps: [{id: a, run: x, timeout: 0}]", "2:34", "`timeout` is longer than nothing"),
+        ("steps: [{id: a, call: 'flow_calls:unstorable', retry: {times: 1, on: [1]}}]", "2:70", "`on` goes with"),
+        ("steps: [{id: a, wait: 5, retry: 1}]", "2:33", "`retry` goes with `run`, `call`, `http`, `flow`"),
+        ("steps: [{id: a, set: {x: 1}, timeout: 1}]", "2:39", "`timeout` goes with"),
+        ("steps: [{id: a, timeout: 1, ask: {prompt: x, type: integer, default: y}}]", "2:70", "default is no answer"),
+        ("steps: [{id: a, timeout: 1, ask: {prompt: x, options: [a], default: b}}]", "2:69", "default is no answer"),
+    ],
+)  # fmt: skip
+def test_what_would_fail_only_in_a_run_is_found_before(problems: Problems, text: str, place: str, message: str) -> None:
+    [found] = problems(f"name: sample\n{text}\n")
+    assert f"{found.line}:{found.column}" == place
+    assert message in found.message
+
+
+def test_a_module_that_ends_the_process_is_told(
+    problems: Problems, monkeypatch: pytest.MonkeyPatch, memdir: Path
+) -> None:
+    (memdir / "ends_at_once.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(memdir)
+    [found] = problems(f"{HEAD}  - {{id: a, call: 'ends_at_once:f'}}\n")
+    assert "module ends_at_once cannot be imported: SystemExit: 3" in found.message

@@ -274,3 +274,17 @@ def test_a_listener_that_fails_gets_no_more(load: Any, mem: Holdfast, caplog: py
         load("steps:\n  - {id: a, run: 'echo 1; echo 2'}\n").start(mem).result()
     assert [line.text for line in heard] == ["1"]
     assert "gets no more: OSError: closed" in caplog.text
+
+
+def test_what_a_shell_started_has_time_to_clean_up(tmp_path: Path) -> None:
+    """The shell itself ends at once; what it waits for must not be killed with it."""
+    inner = "trap 'sleep 0.1; touch cleaned; exit' TERM; touch up; while :; do sleep 0.01; done"
+    (tmp_path / "inner.sh").write_text(inner)
+
+    def stop_when_up() -> None:
+        if (tmp_path / "up").exists():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shell("sh inner.sh; echo after", tmp_path, keep_on=stop_when_up)
+    assert (tmp_path / "cleaned").exists()

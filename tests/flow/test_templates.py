@@ -37,7 +37,7 @@ def render(source: str, mode: Mode = "text") -> Any:
         ("{{ '[1, 2]' | from_json | last }} {{ {'a': 1} | tojson }}", '2 {"a": 1}'),
         ("{{ vars.env ~ 1 ~ true }} {{ 2 ** 10 }} {{ 7 // 2 }} {{ 1.26 | round(1) }}", "prod1true 1024 3 1.3"),
         ("{{ range(3) | select('odd') | list }} {{ vars.names | reject('eq', 'a') | list }}", '[1] ["b"]'),
-        ("{{ 'yes' if vars.env in ['prod'] else 'no' }}{# a comment #}{% raw %}{{ x }}{% endraw %}", "yes{{ x }}"),
+        ("{{ 'yes' if vars.env in ['prod'] else 'no' }}{# x #}{% raw %}{{ x }}{% endraw %}", "yes{# x #}{{ x }}"),
         ("no template\n", "no template\n"),
     ],
 )  # fmt: skip
@@ -73,6 +73,13 @@ def test_an_undefined_name_is_an_error(source: str) -> None:
         render(source, "value")
 
 
+def nested(loops: int, times: int, name: str, brackets: str = "[]") -> str:
+    """Loops that each put what they have into a list so many times."""
+    before, after = brackets
+    inner = [f"{before}1, 2{after}", *(f"{before}{f'{name}{n},' * times}{after}" for n in range(loops - 1))]
+    return "".join(f"{{% for {name}{n} in [{one}] %}}" for n, one in enumerate(inner))
+
+
 BOMBS = [
     "{{ '%1000000000s' % 'a' }}",
     "{{ 'a' * 10**9 }}",
@@ -101,6 +108,17 @@ BOMBS = [
     "{{ vars" + ".a" * 5000 + " }}",
     "{{ " + "[" * 60 + "]" * 60 + " }}",
     "x" * 70_000,
+    # The same list many times in a list, many times: small in memory, and endless for who goes through it.
+    *(
+        nested(5, 60, "a") + nested(5, 60, "b") + use + "{% endfor %}" * 10
+        for use in ("{{ a4 == b4 }}", "{{ a4 in [b4] }}")
+    ),
+    nested(10, 20, "a") + "{{ vars[a9] }}" + "{% endfor %}" * 10,
+    nested(10, 20, "a", "()") + "{{ vars.get(a9) }}" + "{% endfor %}" * 10,
+    "{{ range(9999) | map(attribute='x', default=range(99999)) | list }}",
+    "{{ range(99999) | map(attribute='x', default='y' * 1000000) | map('reverse') | list }}",
+    "{% for a in b %}" * 11 + "{% endfor %}" * 11,
+    "{% if 1 %}" + "{% elif 1 %}" * 3000 + "{% endif %}",
 ]
 
 
@@ -221,3 +239,17 @@ def test_any_text_is_rendered_or_refused(source: str, mode: Mode) -> None:
         except TemplateRefused:
             continue
         assert mode != "text" or (isinstance(given, str) and len(given) <= MAX_TEXT)
+
+
+def test_a_text_around_which_there_is_space_keeps_it() -> None:
+    assert Template(" a {{ 1 }} ", "value").render({}) == " a 1 "
+    assert Template("  a  ", "value").render({}) == "  a  "
+    assert Template(" {{ 1 }} ", "value").render({}) == 1
+
+
+@pytest.mark.parametrize("use", ["", "| tojson", "| quote", "| list", "| dictsort | list", "| items | list"])
+def test_a_key_of_somebody_else_is_not_taken_for_a_secret(use: str) -> None:
+    """Else an answer of a server could have the secret sent to it."""
+    given = {"vars": {"answer": {"\ufdd0KEY\ufdd1": 1}}}
+    with pytest.raises(TemplateRefused, match="stands for secrets"):
+        Template(f"{{{{ vars.answer {use} }}}}", "text").render(given)

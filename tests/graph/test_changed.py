@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 import holdfast
-from holdfast import Graph, Holdfast, RunBlocked, Status, append
+from holdfast import Graph, Holdfast, RunBlocked, Status, append, quorum
 
 
 class Log(TypedDict, total=False):
@@ -23,6 +23,11 @@ class Larger(TypedDict, total=False):
     log: Annotated[list[str], append]
     score: int
     more: Annotated[list[str], append]
+
+
+@dataclasses.dataclass
+class Lines:
+    log: Annotated[list[str], append] = dataclasses.field(default_factory=list)
 
 
 def version(name: str, nodes: str, *, state: Any = Log, edges: str | None = None) -> Graph:
@@ -138,3 +143,83 @@ def test_an_encrypted_run_does_not_tell_its_values(memory: Holdfast) -> None:
         with pytest.raises(RunBlocked, match="field 'log' does not fit") as parked:
             run.result()
         assert "secret" not in str(parked.value)
+
+
+def test_a_new_field_with_a_reducer_begins_empty(memory: Holdfast) -> None:
+    run = memory.start(version("begins-empty", "awb"), {})
+    graph = version("begins-empty", "aw", state=Larger)
+    graph.node(name="b")(lambda state: {"log": [f"{len(state['more'])} more"]})
+    graph.edge("w", "b")
+    run.answer("yes")
+    assert run.result()["log"] == ["a", "w yes", "0 more"]
+
+
+@pytest.mark.parametrize("was_dict", [True, False])
+def test_another_kind_of_state_parks_it(memory: Holdfast, was_dict: bool) -> None:
+    kinds = [Log, Lines] if was_dict else [Lines, Log]
+    run = memory.start(version(f"kind-{was_dict}", "awb", state=kinds[0]), {})
+    version(f"kind-{was_dict}", "awb", state=kinds[1])
+    run.answer("yes")
+    told = "stored as dict, and the graph's state is now Lines" if was_dict else "stored as Lines, .* is now Log"
+    with pytest.raises(RunBlocked, match=told):
+        run.result()
+
+
+def mapped(name: str, how: str, state: Any = Log) -> Graph:
+    """An item of a map has ended, and another one waits; or a node that is no map."""
+    graph = Graph(state, name=name)
+
+    def item(state: Any, item: int = 2) -> dict[str, Any]:
+        return {"log": [f"{item} {holdfast.ask('?') if item == 2 else ''}"]}
+
+    if how == "node":
+        graph.node(name="m")(lambda state: item(state))
+    else:
+        reduce = (lambda state, results: {"score": len(results)}) if how == "reduced" else None
+        graph.map(over=lambda state: [1, 2], name="m", reduce=reduce)(item)
+    graph.entry("m")
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "told"),
+    [
+        ("map", "node", "node m was a map, and is now a node"),
+        ("node", "map", "node m was a node, and is now a map"),
+        ("map", "reduced", "the results of node m are now reduced"),
+        ("reduced", "map", "the results of node m are no longer reduced"),
+    ],
+)
+def test_a_node_of_another_kind_parks_a_run_that_is_at_it(memory: Holdfast, was: str, now: str, told: str) -> None:
+    run = memory.start(mapped(f"{was}-{now}", was), {})
+    mapped(f"{was}-{now}", now)
+    run.answer("yes")
+    with pytest.raises(RunBlocked, match=f"it is at node m, which is of another kind. Changed are: {told}"):
+        run.result()
+
+
+def test_an_update_that_waits_for_others_must_fit_too(memory: Holdfast) -> None:
+    run = memory.start(mapped("kept", "map"), {})
+    assert run.checkpoint().queue == ["m:2"]
+    mapped("kept", "map", Stricter)
+    run.answer("yes")
+    with pytest.raises(RunBlocked, match="field 'log': got str '1 ', wants int"):
+        run.result()
+
+
+def test_a_join_that_was_decided_and_is_gone_parks_it(memory: Holdfast) -> None:
+    def joined(join: str) -> Graph:
+        graph = Graph(Log, name="decided")
+        graph.node(name="a")(lambda state: {"log": ["a"]})
+        graph.node(name="w")(lambda state: {"log": [f"w {holdfast.ask('?')}"]})
+        graph.node(name=join, join=quorum(2))(lambda state: {"log": [join]})
+        graph.entry("a", "w")
+        for source in "aw":
+            graph.edge(source, join)
+        return graph
+
+    run = memory.start(joined("j"), {})
+    joined("k")
+    run.answer("yes")
+    with pytest.raises(RunBlocked, match="it is at node j, which is not there any more"):
+        run.result()

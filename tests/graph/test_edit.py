@@ -5,7 +5,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 import holdfast
-from holdfast import END, Graph, Holdfast, Status, append
+from holdfast import END, Graph, Holdfast, Status, append, quorum
 from holdfast.errors import RunEnded, UpdateRefused, UsageError, WorkflowMissing
 
 
@@ -181,3 +181,20 @@ def test_a_fork_of_a_function_takes_no_edit(memory: Holdfast) -> None:
 
     with pytest.raises(UsageError, match="is not the run of a graph"):
         memory.start(plain).fork(edit={"a": 1})
+
+
+def test_as_a_join_that_waits_it_waits_no_longer(memory: Holdfast) -> None:
+    graph = Graph(Log, name="as-join")
+    graph.node(name="a")(lambda state: {"log": ["a"]})
+    graph.node(name="b")(lambda state: {"log": ["b"]})
+    graph.node(name="j", join=quorum(2))(lambda state: {"log": ["j"]})
+    graph.node(name="k")(lambda state: {"log": ["k"]})
+    graph.entry("a")
+    graph.edge("a", "b", when=lambda state: False)
+    for source, target in ("aj", "bj", "jk"):
+        graph.edge(source, target)
+    run = memory.start(graph, {})
+    assert run.status is Status.BLOCKED
+    run.edit({"log": "by hand"}, as_node="j")
+    run.unblock()
+    assert run.result()["log"] == ["a", "by hand", "k"]

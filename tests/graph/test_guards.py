@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from holdfast import Graph, Holdfast, RunBlocked, Status
+from holdfast import DeadlinePassed, Graph, Holdfast, RunBlocked, Status
 from holdfast.errors import HoldfastError, UsageError
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash
@@ -112,3 +112,30 @@ def test_a_map_is_one_step(memory: Holdfast) -> None:
 def test_what_is_no_guard_is_refused(how: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         Graph(Count, name="odd", **how)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_deadline_holds_between_nodes_that_call_nothing(
+    timed: Callable[..., Holdfast], clock: ManualClock, is_async: bool
+) -> None:
+    graph = Graph(Count, name=f"late-{is_async}", deadline=10)
+
+    def later(state: Count) -> dict[str, Any]:
+        clock.advance(4)
+        return {"count": state["count"] + 1}
+
+    async def later_on_the_loop(state: Count) -> dict[str, Any]:
+        return later(state)
+
+    graph.node(name="more", until=lambda state: state["count"] == 5)(later_on_the_loop if is_async else later)
+    graph.entry("more")
+    run = timed().start(graph, {"count": 0})
+    with pytest.raises(DeadlinePassed, match="longer than its deadline of 10 s"):
+        run.result()
+    assert run.checkpoint().state == {"count": 3}
+
+
+@pytest.mark.parametrize("guard", ["max_steps", "max_visits"])
+def test_true_is_no_number(guard: str) -> None:
+    with pytest.raises(UsageError, match=f"{guard}=True: takes a number from 1"):
+        Graph(Count, name="true", **{guard: True})

@@ -8,6 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import END, Graph, Holdfast, RunBlocked, Status, append, quorum
+from holdfast.graph.drawing import path_of
 
 
 class Log(TypedDict):
@@ -213,3 +214,43 @@ def test_a_coroutine_that_cancels_itself_fails_the_run(memory: Holdfast) -> None
     graph.entry(gives_up, "other")
     with pytest.raises(RuntimeError, match="cancelled itself"):
         memory.start(graph, {}).result()
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_a_map_that_is_given_up_half_done_brings_nothing(memory: Holdfast, reduced: bool) -> None:
+    graph = Graph(Log, name=f"half-{reduced}")
+    first_is_done = threading.Event()
+
+    def item(state: Log, item: int) -> Any:
+        if item == 2:
+            first_is_done.set()
+            holdfast.ask("?")
+        return {"log": [f"item {item}"]}
+
+    def quick(state: Log) -> dict[str, Any]:
+        assert first_is_done.wait(5)
+        return {"log": ["quick"]}
+
+    reduce = (lambda state, results: {"log": [f"{len(results)} results"]}) if reduced else None
+    graph.map(over=lambda state: [1, 2], name="m", limit=1, reduce=reduce)(item)
+    graph.node(name="quick")(quick)
+    graph.node(name="join", join="any")(lambda state: {"log": ["join"]})
+    graph.entry("m", "quick")
+    graph.edge("m", "join")
+    graph.edge("quick", "join")
+    assert memory.start(graph, {}).result() == {"log": ["quick", "join"]}
+
+
+def test_what_was_given_up_is_not_drawn_as_done(memory: Holdfast) -> None:
+    graph = Graph(Log, name="drawn")
+    graph.node(name="asker")(lambda state: {"log": [holdfast.ask("?")]})
+    graph.node(name="quick")(logging("quick"))
+    graph.node(name="join", join="any")(logging("join"))
+    graph.entry("asker", "quick")
+    graph.edge("asker", "join")
+    graph.edge("quick", "join")
+    run = memory.start(graph, {})
+    assert run.status is Status.COMPLETED
+    saved = run._journals.state(run._record())
+    assert saved is not None
+    assert path_of(saved.tree).visits == {"quick": 1, "join": 1}

@@ -133,7 +133,7 @@ def test_what_is_no_collection_is_refused(memory: Holdfast) -> None:
     graph = Graph(Pages, name="odd")
     graph.map(over=lambda state: "text", name="m")(lambda state, item: None)
     graph.entry("m")
-    with pytest.raises(UpdateRefused, match=r"graph odd, node m: .*a map goes over a collection, and not over 'text'"):
+    with pytest.raises(UpdateRefused, match=r"graph odd, node m: .*a map goes over a collection, and it is str 'text'"):
         memory.start(graph, {}).result()
 
 
@@ -161,3 +161,11 @@ def test_others_see_how_far_it_is(memory: Holdfast) -> None:
     graph.entry("m")
     memory.start(graph, {"urls": ["a", "b", "c"]}, id="one").result()
     assert seen == [{"m#1": (0, 3)}, {"m#1": (1, 3)}, {"m#1": (2, 3)}]
+
+
+def test_a_field_that_is_not_set_is_named(memory: Holdfast) -> None:
+    graph = Graph(Pages, name="unset")
+    graph.map(over="urls", name="m")(lambda state, item: None)
+    graph.entry("m")
+    with pytest.raises(UpdateRefused, match="a map goes over a collection, and field 'urls' is not set"):
+        memory.start(graph, {}).result()

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 import holdfast
-from holdfast import Graph, Holdfast, Status, append, step
+from holdfast import Graph, Holdfast, Status, append, keep_last, step
 from holdfast.errors import HoldfastError, UndoRefused
 from holdfast.testing.crash import Crash
 
@@ -154,11 +154,15 @@ def test_a_node_that_raised_is_an_effect_that_raised(memory: Holdfast) -> None:
     assert world == []
 
 
+class Hosts(TypedDict, total=False):
+    host: Annotated[str, keep_last]
+
+
 def test_items_of_a_map_are_undone_one_by_one(memory: Holdfast) -> None:
-    graph = Graph(Deploy, name="items")
+    graph = Graph(Hosts, name="items")
 
     @graph.map(over=lambda state: ["x", "y"], undo=take_down, limit=1)
-    def deploy(state: Deploy, item: str) -> dict[str, Any]:
+    def deploy(state: Hosts, item: str) -> dict[str, Any]:
         world.append(item)
         return {"host": item}
 
@@ -193,3 +197,11 @@ def test_an_undo_that_cannot_be_found_again_is_refused() -> None:
 
 def take_nothing() -> None:
     pass
+
+
+def test_an_erased_state_says_so(memory: Holdfast) -> None:
+    run = memory.start(deploying("erased"), {})
+    run.redact(1)
+    fork = run.fork(1)
+    with pytest.raises(HoldfastError, match="state: it was erased on request; fork the run, or roll it back"):
+        fork.result()

@@ -1,5 +1,6 @@
 """Graphs end to end: nodes one after the other, ways between them, and going on after a crash."""
 
+import dataclasses
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, Any, TypedDict
@@ -244,3 +245,25 @@ def test_a_router_cannot_call_a_step(hf: Holdfast) -> None:
     graph.route("a", lambda state: END if look(1) else "a", to=["a", END])
     with pytest.raises(UsageError, match="step look is called inside of"):
         hf.start(graph, {"score": 0}).result()
+
+
+@dataclasses.dataclass
+class Says:
+    """A node that is an object, which has no hash."""
+
+    word: str
+
+    def __call__(self, state: Any) -> dict[str, Any]:
+        return {"said": [self.word]}
+
+
+def test_a_node_may_be_any_object_that_is_called(memory: Holdfast) -> None:
+    graph = Graph(Talk, name="objects")
+    one, two = Says("x"), Says("x")
+    graph.node(name="one")(one)
+    graph.node(name="two")(two)
+    graph.entry(one)
+    graph.route(one, lambda state: two, to=[two])
+    run = memory.start(graph, {})
+    assert run.result()["said"] == ["x", "x"]
+    assert run.checkpoint().node == "two"

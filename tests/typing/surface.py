@@ -25,7 +25,23 @@ async def main() -> None:
         assert_type(cp, holdfast.Checkpoint)
 
 
+@holdfast.workflow
+def report(kind: str) -> str:
+    return kind
+
+
+async def queues_and_schedules() -> None:
+    async with holdfast.open("memory://") as hf:
+        assert_type(await hf.queue("q", limit=1, rate=None), holdfast.AsyncQueue)
+        assert_type(await hf.list_queues(), tuple[holdfast.QueueInfo, ...])
+        assert_type(await hf.schedule(report, "a", cron="0 * * * *", id="r"), holdfast.AsyncSchedule)
+        assert_type(await hf.enqueue(report, "a", delay=1.5, key="k", dedup="d", ttl=60), holdfast.AsyncRun)
+
+
 with holdfast.open("memory://") as hf:
+    assert_type(hf.queue("q", limit=None, per_key=2), holdfast.Queue)
+    assert_type(hf.get_schedule("r").info(), holdfast.ScheduleInfo)
+    assert_type(hf.schedules(), tuple[holdfast.ScheduleInfo, ...])
     r = hf.run("x")
     assert_type(r, holdfast.Run)
     with r.claim() as h:

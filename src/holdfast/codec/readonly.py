@@ -7,6 +7,7 @@ of the builtin type itself (``list.extend(it, ...)``). They are stored as what t
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from copy import copy, deepcopy
 from typing import Any, NamedTuple, NoReturn
@@ -111,6 +112,62 @@ class ReadOnlySet(set[Any]):
         return set, (set(self),)
 
 
+class ReadOnlyDeque(deque[Any]):
+    """A deque of a state."""
+
+    vars().update(
+        _refusing(
+            "__init__ append appendleft clear extend extendleft insert pop popleft remove reverse rotate __setitem__ "
+            "__delitem__ __iadd__ __imul__"
+        )
+    )
+
+    def __new__(cls, *given: Any, **how: Any) -> Any:
+        """A plain deque: whoever makes one of the same type makes one of his own."""
+        return deque(*given, **how)
+
+    def copy(self) -> Any:
+        """A plain deque of the same items."""
+        return deque(self, self.maxlen)
+
+    def __copy__(self) -> Any:
+        return self.copy()
+
+    def __repr__(self) -> str:
+        return repr(self.copy())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> deque[Any]:
+        return thawed(self)  # type: ignore[no-any-return]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return deque, (list(self), self.maxlen)
+
+
+class ReadOnlyOrderedDict(OrderedDict[Any, Any]):
+    """An ordered dict of a state."""
+
+    vars().update(_refusing("__init__ update pop popitem clear setdefault move_to_end __setitem__ __delitem__ __ior__"))
+
+    def __new__(cls, *items: Any, **more: Any) -> Any:
+        """A plain one: whoever makes one of the same type makes one of his own."""
+        return OrderedDict(*items, **more)
+
+    def copy(self) -> Any:
+        """A plain one with the same entries."""
+        return OrderedDict(self)
+
+    __copy__ = copy
+
+    def __repr__(self) -> str:
+        return repr(self.copy())
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> OrderedDict[Any, Any]:
+        return thawed(self)  # type: ignore[no-any-return]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return OrderedDict, (list(self.items()),)
+
+
 def read_only_dict(items: dict[Any, Any]) -> ReadOnlyDict:
     """A dict of a state, with these entries."""
     made: ReadOnlyDict = dict.__new__(ReadOnlyDict)
@@ -192,7 +249,10 @@ class _Shapes(NamedTuple):
     read_only: Shape
 
 
-_originals: dict[type, type] = {}  # of classes whose objects refuse to be changed: what they are otherwise
+_originals: dict[type, type] = {
+    ReadOnlyDeque: deque,
+    ReadOnlyOrderedDict: OrderedDict,
+}  # of classes whose objects refuse to be changed: what they are otherwise
 _shapes: dict[type, _Shapes | None] = {}  # None: its objects stay as they are
 
 
@@ -223,7 +283,7 @@ def _found(cls: type[Any]) -> _Shapes | None:
         return None
     if issubclass(cls, tuple):
         return _Shapes(shape, shape)
-    mixin = _ReadOnlyStruct if issubclass(cls, Struct) else _ReadOnly
+    mixin = _ReadOnlyStruct if issubclass(cls, Struct) and cls.__struct_config__.eq else _ReadOnly
     metaclass: Any = type(cls)
     body = {"__module__": cls.__module__, "__doc__": cls.__doc__, "__qualname__": cls.__qualname__}
     try:
@@ -252,6 +312,15 @@ def frozen(value: Any) -> Any:
         several: ReadOnlySet = set.__new__(ReadOnlySet)
         set.update(several, value)
         return several
+    if kind is deque:
+        queue: ReadOnlyDeque = deque.__new__(ReadOnlyDeque)
+        deque.__init__(queue, [frozen(item) for item in value], value.maxlen)
+        return queue
+    if kind is OrderedDict:
+        ordered: ReadOnlyOrderedDict = OrderedDict.__new__(ReadOnlyOrderedDict)
+        for key, item in value.items():
+            OrderedDict.__setitem__(ordered, key, frozen(item))
+        return ordered
     if kind in _originals or (shapes := _shapes_of(kind)) is None:
         return value
     fields, rest = shapes.plain.take(value)
@@ -271,6 +340,10 @@ def thawed(value: Any) -> Any:
         return tuple([thawed(item) for item in value])
     if kind is ReadOnlySet:
         return set(value)
+    if kind is ReadOnlyDeque:
+        return deque([thawed(item) for item in value], value.maxlen)
+    if kind is ReadOnlyOrderedDict:
+        return OrderedDict((key, thawed(item)) for key, item in value.items())
     cls = _originals.get(kind, kind if issubclass(kind, tuple) else None)
     shapes = _shapes_of(cls) if cls is not None else None
     if shapes is None:

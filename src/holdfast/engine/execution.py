@@ -201,10 +201,14 @@ class Execution:
             found = None  # it goes another way than before the retry
         if self.replays and n is not None:
             check_place(self, scope.path, n, key)
-        deadline = fold.input.get("deadline")
-        if found is None and deadline is not None and self.clock.now() >= deadline:
-            self.unwind(Expired(fold.input["seconds"]))
+        if found is None:
+            self.check_deadline()
         return found
+
+    def check_deadline(self) -> None:
+        """Give the run up if it has taken longer than it may."""
+        if (deadline := self.deadline) is not None and self.clock.now() >= deadline:
+            self.unwind(Expired(self.lease.fold.input["seconds"]))
 
     def recall_now(self, scope: Scope, key: str, n: int, name: str) -> Op[Step | None]:
         """The same for a call that does not wait, not even for its turn."""

@@ -23,6 +23,7 @@ class Intake:
 
     def __init__(self, engine: Engine, queues: tuple[str, ...]) -> None:
         self.queues = queues  # in the order in which it is their turn
+        self.open: list[str] = []  # those that were not paused when it was looked last
         self.wake: int | None = None  # when a run may be begun for which there was no token
         self._engine = engine
 
@@ -31,15 +32,15 @@ class Intake:
         store, names = self._engine.store, frozenset(registered_names())
         known = {name: settings for name, (settings, _) in read_settings(store).items()}
         self.wake = None
-        open_queues = [name for name in self.queues if not known.get(name, Settings()).paused]
-        if not self._engine.worker.enlisted and not self._is_anything(open_queues, names, leave):
+        self.open = [name for name in self.queues if not known.get(name, Settings()).paused]
+        if not self._engine.worker.enlisted and not self._is_anything(names, leave):
             return []
         worker = self._engine.worker.ready()
         drawn: dict[str, int] = {}
         taken: list[RunRecord] = []
         try:
             queues: dict[str, Limits | None] = {}
-            for name in open_queues:
+            for name in self.open:
                 settings = known.get(name)
                 if settings is not None and settings.rate is not None:
                     drawn[name] = self._draw(name, names, leave, free)
@@ -60,15 +61,11 @@ class Intake:
 
     def is_held_back(self, leave: Collection[str]) -> bool:
         """Whether something is due that a limit keeps from being taken now, in a queue that is not paused."""
-        known = read_settings(self._engine.store)
-        names = [name for name in self.queues if name not in known or not known[name][0].paused]
-        return self._is_anything(names, frozenset(registered_names()), leave, left=False)
+        return self._is_anything(frozenset(registered_names()), leave, left=False)
 
-    def _is_anything(
-        self, queues: Collection[str], names: frozenset[str], leave: Collection[str], *, left: bool = True
-    ) -> bool:
+    def _is_anything(self, names: frozenset[str], leave: Collection[str], *, left: bool = True) -> bool:
         store = self._engine.store
-        found = store.due(queues, names, limit=len(leave) + 1)
+        found = store.due(self.open, names, limit=len(leave) + 1)
         return any(one.uid not in leave for one in found) or (left and bool(store.orphans(limit=1)))
 
     def _draw(self, name: str, names: frozenset[str], leave: Collection[str], free: int) -> int:

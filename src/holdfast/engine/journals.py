@@ -80,12 +80,12 @@ class Journals:
         """The payload to store for ``data``."""
         return self.seal_text(uid, encrypted, place, to_text(data), what)
 
-    def seal_text(self, uid: str, encrypted: bool, place: str, text: bytes, what: str) -> bytes:
-        """The payload to store for data that is JSON text already."""
+    def seal_text(self, uid: str, encrypted: bool, place: str, text: bytes, what: str, *, over: int = 0) -> bytes:
+        """The payload to store for data that is JSON text already. It is compressed if it is longer than ``over``."""
         if not encrypted and len(text) <= self.plain_bytes:
             return text
         check_size(text, what, limit=self.max_bytes, warn_at=self.max_bytes // 2)
-        payload = squeeze(text, self.store.compress_over)
+        payload = squeeze(text, self.store.compress_over) if len(text) > over else text
         if encrypted:
             payload = self._key(uid).seal(payload, f"{uid}/{place}".encode(), self.store.clock)
         return payload

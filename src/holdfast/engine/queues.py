@@ -68,7 +68,7 @@ def _decoded(store: Store, name: str, value: bytes) -> Settings:
     try:
         return msgspec.json.decode(value, type=Settings)
     except msgspec.MsgspecError as error:
-        problem = f"what it says of the queue {name!r} cannot be read ({error}); declare it again, or restore it"
+        problem = f"what it says of the queue {name!r} cannot be read ({error}); hf.queue({name!r}).delete() forgets it"
         raise StoreDamaged(store.place, problem) from None
 
 
@@ -176,7 +176,7 @@ def queue(
     """A queue; what is given is set, for all workers of the store, and what is left out stays as it was.
 
     ``limit`` is how many of its runs are worked on at a time, by all workers; ``per_worker``, by each of them;
-    ``per_key``, of those that were enqueued with the same ``key``. ``rate=(100, 60.0)`` begins 100 runs a minute: as a
+    ``per_key``, of those that were enqueued with the same ``key``. ``rate=(100, 60.0)`` begins 100 a minute: as a
     bucket of 100 tokens that fills up in that time, so 100 may begin at once. None takes a limit away.
     """
     check_queue(name)

@@ -71,7 +71,8 @@ def read_plan(store: Store, document: Document) -> Plan:
     try:
         return msgspec.json.decode(document.value, type=Plan)
     except msgspec.MsgspecError as error:
-        problem = f"what it says of the schedule {document.name!r} cannot be read ({error}); declare it again"
+        remedy = f"hf.get_schedule({document.name!r}).delete() forgets it"
+        problem = f"what it says of the schedule {document.name!r} cannot be read ({error}); {remedy}"
         raise StoreDamaged(store.place, problem) from None
 
 
@@ -185,11 +186,14 @@ class Schedule(Operable):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id!r}>"
 
-    def _plan(self) -> Plan:
+    def _document(self) -> Document:
         document = self._store.document(KIND, self.id)
         if document is None:
             raise ScheduleNotFound(self.id, self._store.place)
-        return read_plan(self._store, document)
+        return document
+
+    def _plan(self) -> Plan:
+        return read_plan(self._store, self._document())
 
     @operation
     def info(self) -> Op[ScheduleInfo]:
@@ -336,7 +340,7 @@ def schedules(hf: Holdfast) -> Op[tuple[ScheduleInfo, ...]]:
 def get_schedule(hf: Holdfast, id: str) -> Op[Schedule]:
     """The schedule of this id; raises `ScheduleNotFound` if there is none."""
     handle = (AsyncSchedule if isinstance(hf, Async) else Schedule)(hf, id)
-    yield Read(handle._plan)
+    yield Read(handle._document)
     return handle
 
 

@@ -106,10 +106,11 @@ class Crew:
     async def _turn(self) -> bool:
         """Begin to drive what is due, and wait until there may be more; whether all is done."""
         engine = self._engine
-        free = self._concurrency - len(self._tasks)
-        idle = not self._tasks and not self._has_rested()  # before one looks, and after
         try:
             heard = await aside(engine.store, engine.bell.heard)
+            # From here on, what is done rings the bell once more than was heard.
+            free = self._concurrency - len(self._tasks)
+            idle = not self._tasks and not self._has_rested()  # before one looks, and after
             if free <= 0:
                 await engine.bell.listen_async(heard, None, here=True)  # until one of them is done
                 return False
@@ -145,7 +146,7 @@ class Crew:
         now, leave = engine.store.clock.now(), self._leave()
         # One of those that were driven together killed their process; one at a time, it is found out which.
         taken = self._intake.take(free, leave, suspects=0 if self._suspect in self._tasks else 1)
-        wakes = (engine.store.next_wake(self._queues, registered_names(), after=now), self._intake.wake)
+        wakes = (engine.store.next_wake(self._intake.open, registered_names(), after=now), self._intake.wake)
         self._wake = min((one for one in wakes if one is not None), default=None)
         self._held_back = self._until_idle and not taken and self._intake.is_held_back(leave)
         self._looked = heard, at

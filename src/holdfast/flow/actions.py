@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from msgspec import Struct
 from holdfast.engine.acts import this_step
 from holdfast.engine.define import current_scope
 from holdfast.engine.outcomes import Aborted, Cancelled, Expired, Unwind
+from holdfast.engine.scope import Scope
 from holdfast.errors import ActionFailed
 from holdfast.flow import web
 from holdfast.flow.calls import loaded
@@ -68,12 +70,12 @@ def stored(action: Action) -> dict[str, Any]:
     return made
 
 
-def act(action: Action, vault: Vault, run: str) -> dict[str, Any]:
-    """Carry out an action; its record. Raises `ActionFailed` with the record if it fails."""
+def act(action: Action, vault: Vault, run: str, branch: Scope | None = None) -> dict[str, Any]:
+    """Carry out an action of a branch; its record. Raises `ActionFailed` with the record if it fails."""
     if action.run is not None:
-        return _run(action, vault, run)
+        return _run(action, vault, run, branch)
     if action.http is not None:
-        return _http(action, vault)
+        return _http(action, vault, branch)
     return _call(action, vault)
 
 
@@ -85,15 +87,19 @@ def take_back(action: Action, vault: Vault, run: str) -> None:
         act(action, vault, run)
 
 
-def keep_on() -> None:
-    """Raise if what is done here is in vain: the run was cancelled or ran out of time, it is somebody else's by now, or
-    this process was told to end at once.
+def keep_on(branch: Scope | None) -> None:
+    """Raise if what is done in a branch is in vain: it was stopped, the run was cancelled or ran out of time, it is
+    somebody else's by now, or this process was told to end at once.
     """
-    scope = current_scope.get()
-    if scope is None:
+    if branch is None:
         return
-    execution = scope.execution
-    if isinstance(execution.outcome, Cancelled | Aborted) or execution.interrupted or execution.abandoned:
+    execution = branch.execution
+    if (
+        branch.is_over
+        or isinstance(execution.outcome, Cancelled | Aborted)
+        or execution.interrupted
+        or execution.abandoned
+    ):
         raise Unwind
     deadline = execution.deadline
     if deadline is not None and execution.clock.now() >= deadline:
@@ -113,7 +119,7 @@ def _idempotency_key() -> str | None:
     return this_step().idempotency_key if scope is not None and scope.step is not None else None
 
 
-def _run(action: Action, vault: Vault, run: str) -> dict[str, Any]:
+def _run(action: Action, vault: Vault, run: str, branch: Scope | None) -> dict[str, Any]:
     assert action.run is not None
     command = vault.reveal_text(action.run)
     env = {name: vault.reveal_text(value) for name, value in action.env.items()}
@@ -128,7 +134,7 @@ def _run(action: Action, vault: Vault, run: str) -> dict[str, Any]:
         timeout=action.timeout,
         masker=vault.masker,
         tell=tell,
-        keep_on=keep_on,
+        keep_on=partial(keep_on, branch),
     )
     record = {"exit_code": ended.exit_code, "stdout": ended.stdout, "stderr": ended.stderr}
     if ended.timed_out:
@@ -139,7 +145,7 @@ def _run(action: Action, vault: Vault, run: str) -> dict[str, Any]:
     return record
 
 
-def _http(action: Action, vault: Vault) -> dict[str, Any]:
+def _http(action: Action, vault: Vault, branch: Scope | None) -> dict[str, Any]:
     sent = action.http
     assert sent is not None
     headers = {name: vault.reveal_text(value) for name, value in sent.get("headers", {}).items()}
@@ -157,7 +163,7 @@ def _http(action: Action, vault: Vault) -> dict[str, Any]:
             body=vault.reveal_text(body) if body is not None else None,
             follow_redirects=sent.get("follow_redirects", False),
             timeout=action.timeout,
-            keep_on=keep_on,
+            keep_on=partial(keep_on, branch),
         )
     except ActionFailed as failed:
         raise _failed(action, vault.mask(failed.why), {}, None) from None

@@ -9,14 +9,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
-from holdfast.errors import UsageError
+from holdfast.errors import AnswerRefused, UsageError
 from holdfast.flow.document import Node, Problem
 from holdfast.flow.durations import duration
-from holdfast.flow.keys import ACTIONS, TRIED_AGAIN
-from holdfast.flow.model import Var
+from holdfast.flow.keys import ACTIONS, ACTS, GROUPS, TYPES
+from holdfast.flow.model import Ask, Var
 from holdfast.flow.shapes import Found, Path, Reader, nearest
+from holdfast.flow.shell import enclosed
 from holdfast.flow.syntax import ROOTS, Reference
 from holdfast.flow.values import misfit, type_of
 
@@ -25,12 +27,13 @@ _GOES_WITH: dict[str, tuple[str, ...]] = {
     "with": ("call", "flow"),
     "limit": ("for_each", "parallel"),
     "delay": ("loop", "until"),
-    "retry": TRIED_AGAIN,
-    "undo": TRIED_AGAIN,
-    "timeout": (*TRIED_AGAIN, "ask"),
+    "retry": (*ACTS, *GROUPS),
+    "undo": ACTS,
+    "timeout": (*ACTS, *GROUPS, "ask"),
     "env": ("run", "undo"),
     "cwd": ("run", "undo"),
 }
+_KINDS_OF = ("type", "options", "fields")  # what is asked for
 _SECRET_KEYS = ("run", "env", "http", "with", "undo")  # where a secret may stand in a step
 
 
@@ -119,8 +122,12 @@ def _check_keys(reader: Reader, step: StepAt) -> None:
             _tell(reader, (*step.path, name), f"`{name}` goes with {told}, and there is none here")
     if "for_each" in step.data and ("loop" in step.data or "until" in step.data):
         _tell(reader, (*step.path, "for_each"), "a step has items (`for_each`) or rounds (`loop`, `until`), not both")
-    if step.data.get("on_failure") == "retry" and not any(name in step.data for name in TRIED_AGAIN):
-        _tell(reader, (*step.path, "on_failure"), "only `run`, `call` and `http` can be tried again")
+    if step.data.get("on_failure") == "retry" and not any(name in step.data for name in (*ACTS, *GROUPS)):
+        told = ", ".join(f"`{name}`" for name in (*ACTS, *GROUPS))
+        _tell(reader, (*step.path, "on_failure"), f"only {told} can be tried again")
+    retry = step.data.get("retry")
+    if isinstance(retry, dict) and "on" in retry and not ("run" in step.data or "http" in step.data):
+        _tell(reader, (*step.path, "retry", "on"), "`on` goes with `run` and `http`, which have codes")
 
 
 def _check_places(reader: Reader, step: StepAt, top: list[Any]) -> None:
@@ -173,7 +180,7 @@ def _check_http(reader: Reader, path: Path, http: Any) -> None:
 
 
 def _check_ask(reader: Reader, path: Path, ask: dict[str, Any], has_timeout: bool) -> None:
-    kinds = [name for name in ("type", "options", "fields") if name in ask]
+    kinds = [name for name in _KINDS_OF if name in ask]
     if len(kinds) > 1:
         _tell(reader, (*path, kinds[1]), f"a question has `{kinds[0]}` or `{kinds[1]}`, not both")
     if "default" in ask and not has_timeout:
@@ -186,6 +193,24 @@ def _check_ask(reader: Reader, path: Path, ask: dict[str, Any], has_timeout: boo
             form(fields)
         except UsageError as error:
             _tell(reader, (*path, "fields"), str(error))
+            return
+    if "default" in ask and len(kinds) <= 1:
+        _check_default(reader, path, ask)
+
+
+def _check_default(reader: Reader, path: Path, ask: dict[str, Any]) -> None:
+    from holdfast.forms import check_answer, form_of
+
+    options = ask.get("options", ())
+    if any("{" in str(option) for option in options):
+        return  # a template, whose text is known only in a run
+    try:
+        asked = msgspec.convert({"prompt": "", **{name: ask[name] for name in _KINDS_OF if name in ask}}, Ask)
+        check_answer("", form_of(asked.kind(tuple(options))), ask["default"])
+    except AnswerRefused as refused:
+        _tell(reader, (*path, "default"), f"the default is no answer: {'; '.join(refused.problems)}")
+    except (msgspec.ValidationError, UsageError):
+        return  # what is asked for is wrong itself, which is told elsewhere
 
 
 def _check_vars(reader: Reader, data: dict[str, Any]) -> None:
@@ -194,12 +219,15 @@ def _check_vars(reader: Reader, data: dict[str, Any]) -> None:
         if not isinstance(given, dict):
             continue
         path: Path = ("vars", name)
-        if "default" not in given or not all(isinstance(given.get(one, ""), str) for one in ("type",)):
-            continue
+        kind: Any = given.get("type", type_of(given["default"]) if "default" in given else "text")
         options = given.get("options")
-        kind = given.get("type", type_of(given["default"]))
-        var = Var(type=kind, options=tuple(options) if isinstance(options, list) else ())
-        if given["default"] is not None and (wrong := misfit(var, given["default"])):
+        if kind not in TYPES or not isinstance(options, list | None):
+            continue
+        for n, option in enumerate(options or ()):
+            if wrong := misfit(Var(type=kind), option):
+                _tell(reader, (*path, "options", n), f"variable {name!r} {wrong}")
+        var = Var(type=kind, options=tuple(options or ()))
+        if given.get("default") is not None and (wrong := misfit(var, given["default"])):
             _tell(reader, (*path, "default"), f"the default of variable {name!r} {wrong}")
 
 
@@ -299,19 +327,24 @@ def _place_of(reader: Reader, node: Node, reference: Reference) -> tuple[int, in
 
 
 def _warn_unquoted(reader: Reader, found: Found) -> None:
-    for place, is_open in found.template.shape.outputs:
-        if is_open:
-            line, column = _place(reader, found.node, found.template.source, place)
+    outputs = found.template.shape.outputs
+    for (place, gives), inside in zip(outputs, enclosed(found.template.source), strict=False):
+        if gives == "anything":
             message = "a shell reads whatever stands here; write {{ ... | quote }}, so that it is one word"
-            reader.problems.append(Problem(reader.source.name, line, column, message, "warning"))
+        elif gives == "a word" and inside:
+            message = "`quote` does not help inside of quotes or a here-document; take these away, or use `env`"
+        else:
+            continue
+        line, column = _place(reader, found.node, found.template.source, place)
+        reader.problems.append(Problem(reader.source.name, line, column, message, "warning"))
 
 
 def _place(reader: Reader, node: Node, source: str, place: int) -> tuple[int, int]:
     """Where in the file a ``{{`` of a template is."""
     text = reader.source.text
-    index = node.start - 1
+    index = node.start - 2
     for _ in range(source.count("{{", 0, place + 2)):
-        index = text.find("{{", index + 1, node.end)
+        index = text.find("{{", index + 2, node.end)
         if index < 0:
             return node.line, node.column
     return reader.source.place(index)

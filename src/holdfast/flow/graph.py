@@ -111,13 +111,15 @@ class FlowGraph(Graph):
         for when in ("before", "after"):
             self.interrupt(**{when: [step.id for step in steps if step.breakpoint == when]})
 
-    def _run(self, given: FlowInput) -> Any:
-        """One drive: the secrets are read anew, and in the end the outputs are made."""
+    def _run(self, given: FlowInput | None) -> Any:
+        """One drive: the secrets are read anew, and in the end the outputs are made. Nothing is given if there is a
+        state to go on from.
+        """
         vault = Vault(self.flow.secrets, self.flow.folder)
         vault.open()
         run = holdfast.this_run()
         self._performer = Performer(self.flow, vault, run, _child)
-        self._drive(_first_state(given))
+        self._drive(None if given is None else _first_state(given))
         ended = self._saved()
         return outputs_of(self.flow, Frame.of(self.flow, run, ended["vars"], ended["steps"]))
 

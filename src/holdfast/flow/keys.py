@@ -148,10 +148,16 @@ class _Steps(Shape):
 
 _steps = _Steps()
 ACTIONS = ("run", "call", "http", "ask", "flow", "set", "wait", "parallel", "steps")
-TRIED_AGAIN = ("run", "call", "http")  # the actions that have retries and an undo
+ACTS = ("run", "call", "http")  # the actions that do something in the world, and may have an undo
+GROUPS = ("flow", "parallel", "steps")
 STEP = BlockShape(
     (
-        Key("id", TextShape("an id: letters, digits and _, not two _ at its beginning", pattern=STEP_ID), "the step's own name", required=True),
+        Key(
+            "id",
+            TextShape("an id: letters, digits and _, and not __ at its beginning", pattern=STEP_ID),
+            "the step's own name",
+            required=True,
+        ),
         Key("title", _text, "what people see beside the id"),
         Key("run", _template, "a shell command, run by `sh -e`"),
         Key("call", _CALLED, "a Python function, as module:function"),
@@ -184,12 +190,12 @@ STEP = BlockShape(
         Key(
             "retry",
             EitherShape(NumberShape(1, 1000), RETRY, told=RETRY.told),
-            "how `run`, `call` and `http` are tried again if they fail",
+            "how an action is tried again if it fails; `flow`, `parallel` and `steps` as a whole",
         ),
         Key(
             "timeout",
             _limit,
-            "how long `run`, `call`, `http` and `ask` may take; a `call` that takes longer is left to itself",
+            "how long an action may take, each time; then it is stopped, and has failed. A `call` is left to itself",
         ),
         Key("undo", EitherShape(_template, UNDO, told=UNDO.told), "what takes the step back in a rollback"),
         Key(

@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct
 from holdfast.flow.secrets import Source
 
 FORMAT = 1
+_KINDS: dict[str, Any] = {"text": str, "integer": int, "number": float, "boolean": bool}
 
 
 class Retry(Struct, frozen=True, omit_defaults=True):
@@ -48,6 +49,14 @@ class Ask(Struct, frozen=True, omit_defaults=True):
     def is_approval(self) -> bool:
         """Whether a no is a failure."""
         return self.type is None and not self.options and not self.fields
+
+    def kind(self, options: tuple[str, ...]) -> Any:
+        """What is asked for, as `holdfast.ask` takes it, with the options filled in."""
+        if self.fields:
+            return [dict(field) for field in self.fields]
+        if options:
+            return Literal[options]
+        return _KINDS[self.type] if self.type is not None else bool
 
 
 class Wait(Struct, frozen=True, omit_defaults=True, rename={"span": "for"}):

@@ -7,29 +7,33 @@ not change, and a run that is driven again finds it there.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, Literal, NamedTuple
+from itertools import count
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
 import holdfast
-from holdfast.engine.define import Retry as StepRetry
-from holdfast.errors import ActionFailed, FlowFailed, HoldfastError, StepTimeout, TemplateRefused
-from holdfast.flow.actions import FailedForNow, act, stored
+from holdfast.engine.define import current_scope
+from holdfast.errors import ActionFailed, FlowFailed, HoldfastError, TemplateRefused, TimedOut
+from holdfast.flow.actions import act, stored
 from holdfast.flow.durations import duration
 from holdfast.flow.limits import Placeholder, Unknown
-from holdfast.flow.model import Ask, Definition, Retry, Step
+from holdfast.flow.model import Definition, Step
+from holdfast.flow.process import GRACE
 from holdfast.flow.render import Filler, Frame
+from holdfast.flow.retries import how_of, pause, retry_of
 from holdfast.flow.secrets import Vault, named_in
 from holdfast.flow.undo import run_undo
 from holdfast.flow.values import check_assigned
 
 MAX_ITEMS = 10_000  # of one for_each
 ROUNDS = 100  # of an `until` without a `loop`
-AGAIN = Retry(3)  # of `on_failure: retry` without a `retry`
+STOPPING = GRACE + 1.0  # seconds for what a step that ran out of time has inside to end
 ITEM_TAIL = 1_000  # characters of each stream that the record of a for_each keeps of an item
 
 _RECORDS = {
@@ -37,7 +41,6 @@ _RECORDS = {
     "http": ("status_code", "body", "result"),
     "call": ("result",),
 }
-_KINDS: dict[str, Any] = {"text": str, "integer": int, "number": float, "boolean": bool}
 
 
 class _Failure(NamedTuple):
@@ -161,23 +164,60 @@ class Performer:
                 return self._acted(step, frame, filler)
             case "ask":
                 return self._asked(step, filler)
-            case "flow":
-                assert step.flow is not None
-                return self._called(self.definition.flows[step.flow], filler.value("with", step.given))
+            case "flow" | "parallel" | "steps":
+                return self._grouped(step, frame, filler)
             case "set":
                 assert step.set is not None
                 values = filler.value("set", step.set)
                 check_assigned(self.definition, values)
                 frame.assign(values)
                 return {}
-            case "wait":
-                return self._waited(step, filler)
-            case "parallel":
-                return self._parallel(step, frame)
             case _:
-                for part in step.steps:
-                    self.perform(part, frame)
-                return {}
+                return self._waited(step, filler)
+
+    # --- steps inside, and other flows
+
+    def _grouped(self, step: Step, frame: Frame, filler: Filler) -> dict[str, Any]:
+        """Do what is inside as a whole, and again if it fails, as `retry` says, each time with the same values."""
+        retry = retry_of(step)
+        for attempt in count(1):
+            inside = frame.within()
+            try:
+                record = self._in_time(step, inside, filler)
+            except Exception as error:  # of the steps inside, which may raise anything
+                given_up = isinstance(error, FlowFailed) and error.wants_rollback
+                if retry is None or attempt > retry.times or given_up:
+                    frame.take(inside)
+                    raise
+                holdfast.sleep(pause(retry, attempt))
+            else:
+                frame.take(inside)
+                return record
+        raise AssertionError("it ends with a record or an error")
+
+    def _in_time(self, step: Step, frame: Frame, filler: Filler) -> dict[str, Any]:
+        if step.timeout is None:
+            return self._inside(step, frame, filler)
+        branch = _Timed(self, step, frame.within(), filler)
+        try:
+            record: dict[str, Any] = holdfast.timeout(step.timeout, branch)
+        except TimedOut:
+            branch.ended.wait(STOPPING)  # so that nothing is done, or undone, beside a command that is being ended
+            raise ActionFailed(f"it did not end within {step.timeout:g} s, and was stopped") from None
+        except Exception:  # of the steps inside: what became of them is known, as it is after a time-out never for sure
+            frame.take(branch.frame)
+            raise
+        frame.take(branch.frame)
+        return record
+
+    def _inside(self, step: Step, frame: Frame, filler: Filler) -> dict[str, Any]:
+        if step.flow is not None:
+            return self._called(self.definition.flows[step.flow], filler.value("with", step.given))
+        if step.parallel:
+            return self._parallel(step, frame)
+        for part in step.steps:
+            self.perform(part, frame)
+        return {}
 
     def _called(self, flow: Definition, given: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -201,20 +241,19 @@ class Performer:
         raise ActionFailed(why) from ExceptionGroup("branches", errors)
 
     def _acted(self, step: Step, frame: Frame, filler: Filler) -> dict[str, Any]:
-        action = filler.action()
+        action, branch = filler.action(), current_scope.get()
         if step.undo is not None:
             self._check_undo(step, frame)
 
         def body() -> dict[str, Any]:
-            record = act(action, self.vault, self.run)
+            record = act(action, self.vault, self.run, branch)
             return (
                 {"record": record} if step.undo is None else {"record": record, "undo": self._undo(step, frame, record)}
             )
 
-        retry = step.retry or (AGAIN if step.on_failure == "retry" else None)
         made = holdfast.step(
             name=step.id,
-            **_retries(retry),
+            **how_of(retry_of(step)),
             timeout=action.timeout if action.call is not None else None,
             undo=run_undo if step.undo is not None else None,
             target=(lambda: action.short()) if step.undo is not None else None,
@@ -251,7 +290,7 @@ class Performer:
         prompt = filler.text("ask", ask.prompt)
         options = tuple(filler.text("ask.options", option) for option in ask.options)
         how: dict[str, Any] = {} if ask.default is UNSET else {"default": ask.default}
-        answer = holdfast.ask(prompt, _kind(ask, options), timeout=step.timeout, **how)
+        answer = holdfast.ask(prompt, ask.kind(options), timeout=step.timeout, **how)
         if ask.is_approval and not answer:
             raise ActionFailed("it was not approved", {"result": answer})
         return {"result": answer}
@@ -277,6 +316,22 @@ class Performer:
         return {}
 
 
+class _Timed:
+    """What is inside of a step that has a time limit. ``ended`` is set while nothing of it goes on."""
+
+    def __init__(self, performer: Performer, step: Step, frame: Frame, filler: Filler) -> None:
+        self._performer, self._step, self.frame, self._filler = performer, step, frame, filler
+        self.ended = threading.Event()
+        self.ended.set()
+
+    def __call__(self) -> dict[str, Any]:
+        self.ended.clear()
+        try:
+            return self._performer._inside(self._step, self.frame, self._filler)
+        finally:
+            self.ended.set()
+
+
 class _Branch:
     """One step of a `parallel`."""
 
@@ -285,27 +340,6 @@ class _Branch:
 
     def __call__(self) -> dict[str, Any]:
         return self._performer.perform(self._step, self._frame)
-
-
-def _kind(ask: Ask, options: tuple[str, ...]) -> Any:
-    """What is asked for, as `holdfast.ask` takes it."""
-    if ask.fields:
-        return [dict(field) for field in ask.fields]
-    if options:
-        return Literal[options]
-    return _KINDS[ask.type] if ask.type is not None else bool
-
-
-def _retries(retry: Retry | None) -> dict[str, Any]:
-    if retry is None:
-        return {"retries": StepRetry().times}
-    return {
-        "retries": retry.times,
-        "delay": retry.delay,
-        "backoff": retry.backoff,
-        "max_delay": retry.max_delay,
-        "retry_on": (FailedForNow, StepTimeout),
-    }
 
 
 def _short(record: dict[str, Any]) -> dict[str, Any]:

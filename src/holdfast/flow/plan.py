@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct
 
 from holdfast.errors import TemplateRefused
 from holdfast.flow.actions import stored
-from holdfast.flow.keys import TRIED_AGAIN
+from holdfast.flow.keys import ACTS
 from holdfast.flow.limits import Placeholder, Unknown, as_text
 from holdfast.flow.model import Definition, Step
 from holdfast.flow.render import Filler, Frame
@@ -131,7 +131,7 @@ class _Planner:
         return step.flow or f"{len(step.inner)} steps"
 
     def _filled(self, step: Step, filler: Filler) -> dict[str, Any]:
-        if step.action not in TRIED_AGAIN:
+        if step.action not in ACTS:
             return {}
         try:
             action = stored(filler.action())

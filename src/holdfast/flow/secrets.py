@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -155,8 +156,10 @@ class Masker:
 
     def __init__(self, values: Iterable[str]) -> None:
         texts = {text for value in values for line in _with_lines(value) for text in _forms(line)}
-        self._texts = sorted(texts, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, self._texts)))
+        self._texts = sorted(texts)
+        self._longest = max(map(len, texts), default=0)
+        self._starts = {text[:SHORTEST] for text in texts}
+        self._pattern = re.compile(_pattern(sorted(texts, key=len, reverse=True), SHORTEST))
         self._held = ""
 
     @property
@@ -197,11 +200,15 @@ class Masker:
 
     def _hold(self, text: str, start: int) -> int:
         """From where on the text may be the beginning of a value."""
-        longest = len(self._texts[0]) if self._texts else 0
-        for place in range(max(start, len(text) - longest + 1), len(text)):
-            if any(one.startswith(text[place:]) and len(one) > len(text) - place for one in self._texts):
+        size = len(text)
+        for place in range(max(start, size - self._longest + 1), size):
+            if size - place >= SHORTEST and text[place : place + SHORTEST] not in self._starts:
+                continue
+            rest = text[place:]
+            following = bisect_right(self._texts, rest)  # the first that is longer, if it begins like this
+            if following < len(self._texts) and self._texts[following].startswith(rest):
                 return place
-        return len(text)
+        return size
 
 
 def _forms(value: str) -> set[str]:
@@ -209,7 +216,19 @@ def _forms(value: str) -> set[str]:
     as_read = value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # of what is no UTF-8
     by_shells = {value.replace("'", "'\"'\"'"), value.replace("'", "'\\''")}
     in_urls = {quote(as_read), quote_plus(as_read)}
-    return {*spellings(value), as_read, *by_shells, *in_urls}
+    return {form for form in (*spellings(value), as_read, *by_shells, *in_urls) if len(form) >= SHORTEST}
+
+
+def _pattern(texts: list[str], shared: int) -> str:
+    """A pattern of texts, the first that fits before the others. It shares their first characters: a key of many lines
+    has thousands of forms, and each of them would be tried at each place.
+    """
+    if shared == 0 or len(texts) == 1:
+        return "|".join(map(re.escape, texts))
+    by_first: dict[str, list[str]] = {}
+    for text in texts:
+        by_first.setdefault(text[0], []).append(text[1:])
+    return "|".join(f"{re.escape(first)}(?:{_pattern(rest, shared - 1)})" for first, rest in by_first.items())
 
 
 def _with_lines(value: str) -> list[str]:

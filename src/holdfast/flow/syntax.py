@@ -19,6 +19,7 @@ MAX_SOURCE = 64 * 1024  # characters of a template
 MAX_LOOPS = 10  # inside of each other
 
 Mode = Literal["text", "value", "condition"]
+Gives = Literal["anything", "a word", "a constant"]  # for a shell
 
 ROOTS = frozenset({"vars", "steps", "secrets", "item", "index", "run"})
 
@@ -39,12 +40,10 @@ class Reference(Struct, frozen=True):
 
 
 class Shape(Struct, frozen=True):
-    """What is known of a template without rendering it. ``outputs`` are its ``{{ }}``: place, and whether a shell
-    could read more than a word from it.
-    """
+    """What is known of a template without rendering it. ``outputs`` are its ``{{ }}``: place, and what it gives."""
 
     references: tuple[Reference, ...]
-    outputs: tuple[tuple[int, bool], ...]
+    outputs: tuple[tuple[int, Gives], ...]
 
 
 def parsed(source: str, mode: Mode) -> tuple[nodes.Template, bool]:
@@ -81,7 +80,7 @@ class Check:
         self._source = source
         self._is_expression = is_expression
         self._references: list[Reference] = []
-        self._unquoted: list[bool] = []
+        self._given: list[Gives] = []
         self._locals: list[str] = []
         self._loops = 0
 
@@ -93,7 +92,7 @@ class Check:
         else:
             self._inside(tree, 0)
         starts = _outputs(self._source) if not self._is_expression else [0]
-        return Shape(tuple(self._references), tuple(zip(starts, self._unquoted, strict=False)))
+        return Shape(tuple(self._references), tuple(zip(starts, self._given, strict=False)))
 
     def _inside(self, node: nodes.Node, depth: int) -> None:
         for name, value in list(node.iter_fields()):
@@ -134,7 +133,7 @@ class Check:
     def _output(self, node: Any, depth: int) -> Any:
         """The expression of a ``{{ }}``: here alone may a secret stand."""
         quoted = isinstance(node, nodes.Filter) and node.name == "quote"
-        self._unquoted.append(not quoted and not isinstance(node, nodes.Const))
+        self._given.append("a word" if quoted else "a constant" if isinstance(node, nodes.Const) else "anything")
         bare = node.node if isinstance(node, nodes.Filter) and node.name == "quote" and not node.args else node
         if isinstance(bare, nodes.Getattr | nodes.Getitem) and _is_secrets(bare):
             part = _part(bare)

@@ -16,7 +16,7 @@ from typing import Any
 import jinja2
 
 from holdfast.errors import TemplateRefused
-from holdfast.flow.limits import MAX_TEXT, Budget, Refused, Unknown, current, plain, too_long
+from holdfast.flow.limits import MAX_TEXT, Budget, Refused, Unknown, current, plain, sized, too_long
 from holdfast.flow.sandbox import environment
 from holdfast.flow.syntax import Check, Mode, parsed
 
@@ -77,7 +77,7 @@ class Template:
         result = context.vars["result"]
         if self.mode == "condition":
             return bool(result)  # of an undefined name: an error
-        return plain(result)
+        return sized(plain(result))
 
 
 def _lowered(text: str) -> str:

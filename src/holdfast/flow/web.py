@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 from typing import Any
 
 from msgspec import Struct
@@ -12,6 +14,7 @@ from holdfast.errors import ActionFailed, ExtraMissing
 
 BODY = 64_000  # characters that are kept of an answer
 MAX_BYTES = 4 * 1024 * 1024  # that are read of an answer
+_LOOK = 0.1  # seconds between two looks at whether to go on
 TIMEOUT = 30.0  # seconds, if the step says nothing
 
 
@@ -44,10 +47,11 @@ def request(
     timeout: float | None,
     keep_on: Callable[[], None],
 ) -> Answer:
-    """Send a request and read the answer, up to a limit. Raises `ActionFailed` if none comes."""
-    check_installed()
-    import httpx
+    """Send a request and read the answer, up to a limit. Raises `ActionFailed` if none comes.
 
+    A thread of its own does that, so that a time limit and ``keep_on`` hold also while nothing comes.
+    """
+    check_installed()
     seconds = TIMEOUT if timeout is None else timeout
     until = time.monotonic() + seconds
     sent: dict[str, Any] = {"headers": headers, "params": params or None}
@@ -55,6 +59,32 @@ def request(
         sent["json"] = json
     if body is not None:
         sent["content"] = body.encode()
+    answer: Future[Answer] = Future()
+    given_up = threading.Event()
+
+    def send() -> None:
+        try:
+            answer.set_result(_answer(method, url, sent, seconds, follow_redirects, given_up))
+        except BaseException as error:  # it is raised where the answer is waited for
+            answer.set_exception(error)
+
+    threading.Thread(target=send, name="holdfast-http", daemon=True).start()
+    try:
+        while not answer.done():
+            keep_on()
+            if time.monotonic() > until:
+                raise ActionFailed(f"{method} {url}: no whole answer came within {seconds:g} s")
+            wait([answer], timeout=_LOOK)
+    finally:
+        given_up.set()
+    return answer.result()
+
+
+def _answer(
+    method: str, url: str, sent: dict[str, Any], seconds: float, follow_redirects: bool, given_up: threading.Event
+) -> Answer:
+    import httpx
+
     try:
         with (
             httpx.Client(timeout=seconds, follow_redirects=follow_redirects) as client,
@@ -62,15 +92,14 @@ def request(
         ):
             data = b""
             for chunk in response.iter_bytes():
-                keep_on()
+                if given_up.is_set():
+                    break  # nobody waits for it any more
                 data += chunk
-                if time.monotonic() > until:
-                    raise ActionFailed(f"{method} {url}: no whole answer came within {seconds:g} s")
                 if len(data) > MAX_BYTES:
                     raise ActionFailed(f"{method} {url}: the answer has more than {MAX_BYTES:,} bytes")
             text = data.decode(response.encoding or "utf-8", "replace")
             return Answer(response.status_code, text[:BODY], _json(text), response.headers.get("location"))
-    except (httpx.HTTPError, httpx.InvalidURL, UnicodeError, ValueError, TypeError) as error:
+    except (httpx.HTTPError, httpx.InvalidURL, LookupError, UnicodeError, ValueError, TypeError) as error:
         raise ActionFailed(f"{method} {url}: {error or type(error).__name__}") from None
 
 

@@ -3,8 +3,8 @@
 `Graph` (`define`) collects declarations into a `Definition` (`model`), which `verify` checks before the first step. A
 run of it is one `Running` (`running`), which calls the nodes and saves what became of the state, and is driven by
 `drivers`; `plan` and `ways` decide, without waiting or writing anything, what comes next. `state` and `reducers` know
-how an update changes a state, and what of that is stored. `gates` holds a run up: guards, interrupts, a definition that
-changed.
+how an update changes a state, and what of that is stored; `fits` and `models` check what it brings. `gates` holds a
+run up: guards, interrupts, a definition that changed.
 
 What a run keeps of its graph is the `topology`, which `mermaid` and `svg` draw: `sketch` says what is drawn, and
 `layout` where.

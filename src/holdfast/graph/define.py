@@ -67,7 +67,7 @@ class Graph(Workflow[[Any], Any]):
             raise UsageError(f"on_failure is 'fail' or 'rollback', not {on_failure!r}")
         check_options(deadline=deadline, max_time=max_time)
         for guard, count in (("max_steps", max_steps), ("max_visits", max_visits)):
-            if count is not None and (not isinstance(count, int) or count < 1):
+            if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
                 raise UsageError(f"graph {name}: {guard}={count!r}: takes a number from 1")
         super().__init__(_function(self), name=name, version=version, on_failure=on_failure, deadline=deadline)
         self.state = StateType(state)

@@ -16,10 +16,11 @@ def path_of(tree: dict[str, Any], *, failed: bool = False) -> Path:
     queued = {name.partition(ITEM)[0] for name in tree["queue"]}
     done = Counter(book["visits"])
     done.subtract(queued)
-    waiting = frozenset(book.get("waiting", ()))
+    waiting, trod = frozenset(book.get("waiting", ())), book.get("trod", {})
+    ended = {*trod, *(name.partition(ITEM)[0] for name in book.get("pending", ()))}  # what was given up is not among it
     return Path(
-        visits={name: count for name, count in done.items() if count > 0},
-        edges=frozenset((source, target) for source, targets in book.get("trod", {}).items() for target in targets),
+        visits={name: count for name, count in done.items() if count > 0 and name in ended},
+        edges=frozenset((source, target) for source, targets in trod.items() for target in targets),
         current=waiting if failed else waiting | queued,
         failed=frozenset(queued) if failed else frozenset(),
     )

@@ -90,15 +90,20 @@ def changed_definition(execution: Execution, ways: Ways, tree: Any) -> Data:
     if book["topology"] == ways.topology and book["fields"] == fields:
         return {}
     changes = [*differences(book["topology"], ways.topology), *_field_differences(book["fields"], fields)]
-    needed = [*tree["queue"], *book.get("pending", ()), *book.get("waiting", ())]
+    decided = [target for targets in book.get("taken", {}).values() for target in targets]
+    needed = [*tree["queue"], *book.get("pending", ()), *book.get("waiting", ()), *decided]
     missing = sorted({name.partition(ITEM)[0] for name in needed} - ways.nodes.keys())
     try:
         held = Held(ways.state, execution.codec, ways.definition.name, tree["state"])
         shown = execution.lease.record.key_id is None  # a reason stands in the clear, where no value of it may be read
-        misfits = held.misfits().items()
-        problems = [f"field {name!r}" + (f": {problem}" if shown else " does not fit") for name, problem in misfits]
+        kept = [held.unfit(one["u"]) for one in book.get("pending", {}).values() if "u" in one]
+        misfits = [pair for found in (held.misfits(), *kept) for pair in found.items()]
+        told = [f"field {name!r}" + (f": {problem}" if shown else " does not fit") for name, problem in misfits]
+        problems = list(dict.fromkeys(told))
     except HoldfastError as error:
         problems = [str(error)]
+    if others := sorted({name.partition(ITEM)[0] for name in needed if _is_of_another_kind(ways, tree, name)}):
+        problems.insert(0, f"it is at node {', '.join(others)}, which is of another kind")
     if missing:
         problems.insert(0, f"it is at node {', '.join(missing)}, which is not there any more")
     if problems:
@@ -107,6 +112,16 @@ def changed_definition(execution: Execution, ways: Ways, tree: Any) -> Data:
             f"are: {'; '.join(changes) or 'types'}. Put back what it needs, or roll back; then run.unblock()"
         )
     return {"topology": ways.topology, "fields": fields}
+
+
+def _is_of_another_kind(ways: Ways, tree: Any, task: str) -> bool:
+    """Whether a task cannot be one of its node any more: an item where there is no map, or the other way round."""
+    name, _, item = task.partition(ITEM)
+    node, queue, ended = ways.nodes.get(name), tree["queue"], tree["graph"].get("pending", {}).get(task, {})
+    if node is None or "edited" in ended or (task not in queue and not ended):
+        return False
+    kept = "r" if node.reduce is not None else "u"
+    return bool(item) != (node.kind == "map") or (bool(ended) and kept not in ended)
 
 
 def _field_differences(old: dict[str, str], new: dict[str, str]) -> list[str]:

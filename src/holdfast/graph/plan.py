@@ -118,6 +118,10 @@ class Plan:
             given_up = self._given_up(taken, left)
             lost = {loser.name for loser, _ in given_up}
             left = [name for name in left if name not in lost]
+            half_done = {
+                loser.node for loser, _ in given_up
+            }  # of a map, items that had ended: it brings all, or nothing
+            pending = {name: one for name, one in pending.items() if name.partition(ITEM)[0] not in half_done}
         if not left:
             return Ended(self._end_stage(node, pending, taken), given_up)
         graph: Delta = {"s": {"pending": pending, "taken": taken} if taken else {"pending": pending}}
@@ -220,7 +224,8 @@ class Plan:
             return _changed(_there(state=state), {})
         view = self.held.view()
         targets = self.ways.taken(as_node, view)
-        arrived = {target: list(sources) for target, sources in self.book.get("waiting", {}).items()}
+        waiting = self.book.get("waiting", {})
+        arrived = {target: list(sources) for target, sources in waiting.items() if target != as_node}
         for target in targets:
             arrived.setdefault(target, []).append(as_node)
         firing, waiting = fire(self.ways, {t: s for t, s in arrived.items() if t not in queued}, queued)
@@ -248,13 +253,16 @@ class Plan:
 
 def items_of(graph: str, node: Node, view: Any) -> list[Any]:
     """The items of a map, as it begins."""
+    what = "it"
     if isinstance(node.over, str):
-        found = view[node.over] if isinstance(view, dict) else getattr(view, node.over)
+        what = f"field {node.over!r}"
+        found: Any = view.get(node.over) if isinstance(view, dict) else getattr(view, node.over)
     else:
         assert node.over is not None
         found = node.over(view)
     if isinstance(found, str | bytes) or not hasattr(found, "__iter__"):
-        raise UpdateRefused(graph, node.name, None, f"a map goes over a collection, and not over {found!r}")
+        shown = "not set" if found is None else f"{type(found).__name__} {found!r:.80}"
+        raise UpdateRefused(graph, node.name, None, f"a map goes over a collection, and {what} is {shown}")
     return list(found)
 
 

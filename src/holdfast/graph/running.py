@@ -91,6 +91,8 @@ class Running:
                 f"arrived; nothing else can come. Count one in with run.edit({{...}}, as_node=...), or roll back; then "
                 "run.unblock()"
             )
+        if tasks:
+            self.execution.check_deadline()
         self.guards.check(tasks)
         self._show_maps(tasks)
         return tasks

@@ -57,17 +57,22 @@ class StateType:
     def begin(self, graph: str, given: Any) -> Any:
         """The state that a run begins with: of the declared type, checked, with what its reducers begin with."""
         values = self._given(graph, given)
-        for name, field in self.fields.items():
-            if name not in values and (value := empty(field.reducer, field.type)) is not ABSENT:
-                values[name] = value
+        values |= self.beginnings(values)
         for name, value in values.items():
             if name not in self.fields:
                 raise UsageError(f"graph {graph}: the state has no field {name!r}; it has {', '.join(self.fields)}")
-            if (problem := misfit(value, self.fields[name].type)) is not None:
+            is_validated = self.checks is not None and isinstance(given, Mapping)
+            if not is_validated and (problem := misfit(value, self.fields[name].type)) is not None:
                 raise UsageError(f"graph {graph}: field {name!r} of the state does not fit: {problem}")
         if self.is_dict:
             return values
         return given if original(type(given)) is self.kind else self._made(graph, values)
+
+    def beginnings(self, values: dict[str, Any]) -> dict[str, Any]:
+        """What the fields that are not among these begin with, as far as their reducers tell."""
+        missing = [field for field in self.fields.values() if field.name not in values]
+        found = {field.name: empty(field.reducer, field.type) for field in missing if self.is_dict or field.required}
+        return {name: value for name, value in found.items() if value is not ABSENT}
 
     def _given(self, graph: str, given: Any) -> dict[str, Any]:
         if isinstance(given, Mapping):
@@ -186,19 +191,38 @@ class Held:
 
     def _read(self) -> dict[str, Any]:
         value = self.codec.decode(self.tree, self.kind.kind, "state")
-        if self.kind.is_dict:
-            if not isinstance(value, dict) or not value.keys() <= self.kind.fields.keys():
-                gone = ", ".join(sorted(value.keys() - self.kind.fields.keys())) if isinstance(value, dict) else value
-                raise TypeMissing("state", f"{type_name(self.kind.kind)} has no field {gone} any more; put it back")
-            fields = value
-        else:
-            assert self.kind._shape is not None
+        if value is None:
+            raise TypeMissing("state", "it was erased on request; fork the run, or roll it back, to another entry")
+        if not isinstance(value, dict if self.kind.is_dict else self.kind.kind):
+            was = "dict" if isinstance(value, dict) else type_name(type(value))
+            raise TypeMissing(
+                "state", f"it was stored as {was}, and the graph's state is now {self._name}; put it back"
+            )
+        if self.kind._shape is not None:
             fields, self._rest = self.kind._shape.take(value)
+        else:
+            if gone := sorted(value.keys() - self.kind.fields.keys()):
+                raise TypeMissing("state", f"{self._name} has no field {', '.join(gone)} any more; put it back")
+            fields = {**value, **self.kind.beginnings(value)}  # of fields that are new since it was stored
         return {name: frozen(item) for name, item in fields.items()}
+
+    @property
+    def _name(self) -> str:
+        return type_name(self.kind.kind)
 
     def misfits(self) -> dict[str, str]:
         """What of the state does not fit its type, which may have changed since, by field."""
         found = {name: misfit(value, self.kind.fields[name].type) for name, value in self.values.items()}
+        return {name: problem for name, problem in found.items() if problem is not None}
+
+    def unfit(self, update: Update) -> dict[str, str]:
+        """What of an update that was kept does not fit the state, whose type may have changed since, by field."""
+        found: dict[str, str | None] = {}
+        for name, stored in update.items():
+            field = self.kind.fields.get(name)
+            found[name] = "there is no such field any more"
+            if field is not None:
+                found[name] = _misfit(field, self.codec.decode(stored, field.type, name))
         return {name: problem for name, problem in found.items() if problem is not None}
 
     def renewed(self) -> Tree:

@@ -50,8 +50,9 @@ def _node(node: Node) -> dict[str, Any]:
         "limit": node.limit,
         "until": node.until is not None,
         "undo": node.undo,
+        "reduce": node.reduce is not None,
     }
-    usual = {"kind": "node", "join": "all", "over": None, "limit": None, "until": False, "undo": None}
+    usual = {"kind": "node", "join": "all", "over": None, "limit": None, "until": False, "undo": None, "reduce": False}
     return {key: value for key, value in told.items() if key == "name" or value != usual[key]}
 
 
@@ -220,6 +221,8 @@ def _node_changes(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
         told.append(
             f"node {name} {'is now repeated' if new.get('until') else 'is no longer repeated'} until it is done"
         )
+    if old.get("reduce", False) != new.get("reduce", False):
+        told.append(f"the results of node {name} are {'now' if new.get('reduce') else 'no longer'} reduced")
     if (was := old.get("undo")) != (now := new.get("undo")):
         told.append(f"the undo of node {name} was {_or_none(was)}, and is now {_or_none(now)}")
     return told

@@ -19,7 +19,7 @@ class Ways:
         self.state = state
         self.nodes = definition.nodes
         self.place = {name: n for n, name in enumerate(definition.nodes)}
-        self._names: dict[Any, Any] = {node.function: name for name, node in definition.nodes.items()}
+        self._names = {id(node.function): name for name, node in reversed(definition.nodes.items())}
         self.edges: dict[str, list[Edge]] = {}
         self.routers: dict[str, list[Router]] = {}
         for edge in definition.edges:
@@ -70,7 +70,7 @@ class Ways:
 
     def _routed(self, name: str, router: Router, result: Any) -> list[str]:
         given = result if isinstance(result, list | tuple | set | frozenset) else [result]
-        chosen: list[Any] = [self._names.get(one, one) if callable(one) else one for one in given]
+        chosen: list[Any] = [self._names.get(id(one), one) if callable(one) else one for one in given]
         for target in chosen:
             if target not in router.targets:
                 allowed = ", ".join("END" if one == END else one for one in router.targets)

@@ -280,7 +280,7 @@ class FilesStore:
 
     def _choose(self, order: Order) -> list[str]:
         now = self.clock.now()
-        due: list[Sketch] = []
+        due: list[Sketch | RunRecord] = []
         left: list[RunRecord] = []
         found: dict[str, list[Candidate]] = {name: [] for name in order.queues}
         held: dict[str, list[Held]] = {name: [] for name in order.queues}
@@ -290,9 +290,13 @@ class FilesStore:
                 if is_due(sketch, order.queues, order.workflows, now):
                     due.append(sketch)
                 continue
-            if (record := self._listed(path)) is None or record.worker is None or record.queue is None:
+            if (record := self._listed(path)) is None or record.queue is None:
                 continue
-            if (worker := record.worker) not in alive:
+            if (worker := record.worker) is None:  # who held it let go of it, and died before run.json said so
+                if is_due(record, order.queues, order.workflows, now):
+                    due.append(record)
+                continue
+            if worker not in alive:
                 alive[worker] = self._alive(worker)
             if alive[worker]:
                 held[record.queue].append(Held(worker, record.lane))
@@ -300,8 +304,8 @@ class FilesStore:
                 left.append(record)
         for record in sorted(left, key=lambda one: one.uid):
             found[record.queue or ""].append(Candidate.of(record))
-        for sketch in sorted(due, key=due_order):
-            found[sketch.queue or ""].append(Candidate.of(sketch))
+        for one in sorted(due, key=due_order):
+            found[one.queue or ""].append(Candidate.of(one))
         return admitted(order, found, held)
 
     def backlog(self) -> dict[str, Backlog]:

@@ -13,9 +13,10 @@ were, and need not be looked up. Plain steps that are committed together are one
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from itertools import chain, groupby, islice
+from functools import partial
+from itertools import groupby, islice
 from typing import Any
 
 from msgspec.structs import replace
@@ -41,7 +42,6 @@ from holdfast.model import (
     Status,
     Write,
 )
-from holdfast.stores.admission import Candidate, Held, admitted, full_lanes, is_limited
 from holdfast.stores.base import (
     LIVE,
     LOOK_EVERY,
@@ -57,7 +57,7 @@ from holdfast.stores.base import (
     woken,
 )
 from holdfast.stores.sqlite_file import BUSY_SECONDS, Q, SqliteFile
-from holdfast.stores.sqlite_queues import due_in, left_by
+from holdfast.stores.sqlite_queues import choose, due_in
 from holdfast.stores.sqlite_rows import (
     conditions,
     document_of,
@@ -151,50 +151,17 @@ class SqliteStore(SqliteFile):
 
     def take(self, order: Order) -> list[RunRecord]:
         with self._reading() as db:
-            if not self._choose(db, order):  # as is usual when one looks, and then nothing need be locked
+            if not choose(
+                db, order, self.clock.now(), partial(self._alive, db)
+            ):  # as is usual when one looks, and then nothing need be locked
                 return []
         with self._writing():
             taken: list[RunRecord] = []
-            for uid in self._choose(self._db, order):
+            for uid in choose(self._db, order, self.clock.now(), partial(self._alive, self._db)):
                 record = self._current(uid)
                 taken.append(claimed(record, uid, order.worker, LIVE, holder_alive=False))
                 self._put(taken[-1])
             return taken
-
-    def _choose(self, db: sqlite3.Connection, order: Order) -> list[str]:
-        """What the worker may take, of runs whose rows are sound."""
-        held = {name: self._held(db, name) for name, limits in order.queues.items() if is_limited(limits)}
-        while True:
-            found = self._candidates(db, order, held)
-            chosen = admitted(order, found, held)
-            rows = [db.execute(f"{Q['record']} WHERE r.uid = ?", (uid,)).fetchone() for uid in chosen]
-            damaged = {row[0] for row in rows if listed(row).status is Status.BLOCKED}
-            if not damaged:
-                return chosen
-            order = replace(order, leave=order.leave | damaged)
-
-    def _candidates(
-        self, db: sqlite3.Connection, order: Order, held: Mapping[str, Sequence[Held]]
-    ) -> dict[str, Iterable[Candidate]]:
-        """What each queue has for the worker: first what the dead left, then what is due."""
-        left: dict[str, list[Candidate]] = {}
-        for worker in [row[0] for row in db.execute(Q["holders"])]:
-            if not self._alive(db, worker):
-                for queue, candidate in left_by(db, worker, order):
-                    left.setdefault(queue, []).append(candidate)
-        now = self.clock.now()
-        return {
-            name: chain(
-                left.get(name, ()), due_in(db, name, order.workflows, now, full_lanes(limits, held.get(name, ())))
-            )
-            for name, limits in order.queues.items()
-        }
-
-    def _held(self, db: sqlite3.Connection, queue: str) -> list[Held]:
-        """What live workers hold of a queue."""
-        rows = db.execute(Q["held"], (queue,)).fetchall()
-        alive = {worker for worker in {row[0] for row in rows} if self._alive(db, worker)}
-        return [Held(worker, lane) for worker, lane in rows if worker in alive]
 
     def backlog(self) -> dict[str, Backlog]:
         with self._reading() as db:

@@ -1,17 +1,63 @@
-"""What a queue has for a worker, read from SQLite row by row, in the order in which it is to be taken."""
+"""What a worker may take from queues in SQLite: read row by row, in the order in which it is to be taken."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
+from itertools import chain
 from typing import Any
 
-from holdfast.model import Order
-from holdfast.stores.admission import SUSPECT, Candidate
+from msgspec.structs import replace
+
+from holdfast.model import Order, Status
+from holdfast.stores.admission import SUSPECT, Candidate, Held, admitted, full_lanes, is_limited
 from holdfast.stores.sqlite_file import Q
+from holdfast.stores.sqlite_rows import listed
 
 _HIGHEST = (1 << 63) - 1
+
+
+def choose(db: sqlite3.Connection, order: Order, now: int, alive: Callable[[str], bool]) -> list[str]:
+    """The uids of what the worker may take, of runs whose rows are sound."""
+    held = {name: _held(db, name, alive) for name, limits in order.queues.items() if is_limited(limits)}
+    while True:
+        chosen = admitted(order, _candidates(db, order, held, now, alive), held)
+        rows = [db.execute(f"{Q['record']} WHERE r.uid = ?", (uid,)).fetchone() for uid in chosen]
+        # One that is gone was deleted while this looked, outside of a transaction.
+        damaged = {
+            uid for uid, row in zip(chosen, rows, strict=True) if row is None or listed(row).status is Status.BLOCKED
+        }
+        if not damaged:
+            return chosen
+        order = replace(order, leave=order.leave | damaged)
+
+
+def _held(db: sqlite3.Connection, queue: str, alive: Callable[[str], bool]) -> list[Held]:
+    """What live workers hold of a queue."""
+    rows = db.execute(Q["held"], (queue,)).fetchall()
+    living = {worker for worker in {row[0] for row in rows} if alive(worker)}
+    return [Held(worker, lane) for worker, lane in rows if worker in living]
+
+
+def _candidates(
+    db: sqlite3.Connection,
+    order: Order,
+    held: Mapping[str, Sequence[Held]],
+    now: int,
+    alive: Callable[[str], bool],
+) -> dict[str, Iterable[Candidate]]:
+    """What each queue has for the worker: first what the dead left, then what is due."""
+    left: dict[str, list[Candidate]] = {}
+    for worker in [row[0] for row in db.execute(Q["holders"])]:
+        if not alive(worker):
+            for queue, candidate in _left_by(db, worker, order):
+                left.setdefault(queue, []).append(candidate)
+    found: dict[str, Iterable[Candidate]] = {}
+    for name, limits in order.queues.items():
+        full = full_lanes(limits, held.get(name, ()))
+        found[name] = chain(left.get(name, ()), due_in(db, name, order.workflows, now, full))
+    return found
 
 
 def due_in(
@@ -51,7 +97,7 @@ def _priorities(db: sqlite3.Connection, queue: str) -> Iterator[int]:
         yield before
 
 
-def left_by(db: sqlite3.Connection, worker: str, order: Order) -> Iterator[tuple[str, Candidate]]:
+def _left_by(db: sqlite3.Connection, worker: str, order: Order) -> Iterator[tuple[str, Candidate]]:
     """What a dead worker left of what is ordered, each with its queue."""
     queues, names = tuple(order.queues), tuple(order.workflows)
     rows = db.execute(Q["left"] % (_marks(queues), _marks(names)), (worker, *queues, *names))

@@ -115,7 +115,7 @@ def document_row(kind: str, document: Document) -> tuple[Any, ...]:
 def document_of(kind: str, place: str, name: Any, value: Any, version: Any, checksum: Any) -> Document:
     """The document of a row; raises `StoreDamaged` if it is not what was written."""
     if type(value) is not bytes or type(version) is not int or _checksum((kind, name, value, version)) != checksum:
-        raise StoreDamaged(place, f"what it says of the {kind} {name!r} is damaged; declare it again, or restore")
+        raise StoreDamaged(place, f"what it says of the {kind} {name!r} is damaged; restore it from a backup")
     return Document(name, value, version)
 
 

@@ -263,6 +263,29 @@ class QueueContract:
         assert max(Counter(record.worker for record in taken).values()) <= 5
         assert max(Counter(record.lane for record in taken).values()) == 2
 
+    def test_who_takes_other_workflows_at_once_stays_within_the_same_limits(
+        self, store: Store, other: Store, author: Author
+    ) -> None:
+        workers = [(store, "east"), (store, "west"), (other, "north"), (other, "south")]
+        other.enlist("south", LEASE)
+        for n in range(6):
+            for _, name in workers:
+                self.enqueued(store, author, f"{n} {name}", workflow=name, queue=f"q{n}")
+            limits: dict[str, Limits | None] = {f"q{n}": Limits(total=1)}
+            start, taken = threading.Barrier(4), list[RunRecord]()
+
+            def take(handle: Store, name: str) -> None:
+                start.wait()  # noqa: B023
+                wanted = Order(worker=name, queues=limits, workflows=frozenset({name}), limit=9)  # noqa: B023
+                taken.extend(handle.take(wanted))  # noqa: B023
+
+            threads = [threading.Thread(target=take, args=one) for one in workers]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(taken) == 1
+
     def at_once(self, store: Store, other: Store, wanted: Any) -> list[RunRecord]:
         """What four threads take until there is nothing left for them."""
         taken: list[RunRecord] = []
