@@ -392,7 +392,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "deadline-not-seen-by-calls",
         f"{ENGINE}/execution.py",
-        "if found is None and deadline is not None and self.clock.now() >= deadline:",
+        "if (deadline := self.deadline) is not None and self.clock.now() >= deadline:",
         "if False:",
         f'{WORKFLOWS}/test_deadlines.py -k "waits_beyond and short and memory"',
     ),
@@ -477,8 +477,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "sqlite-due-in-any-queue",
         "src/holdfast/stores/sql/sqlite/queries.sql",
-        "WHERE r.queue = ? AND r.status = 'ready'",
-        "WHERE ? IS NOT NULL AND r.status = 'ready'",
+        "WHERE queue = ? AND priority = ? AND status = 'ready'",
+        "WHERE ? IS NOT NULL AND priority = ? AND status = 'ready'",
         f'{SQLITE} -k "given_queues_and_workflows"',
     ),
     Mutant(

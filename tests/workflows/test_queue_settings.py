@@ -102,3 +102,18 @@ def test_settings_that_cannot_be_read_are_told_with_a_remedy(hf: Holdfast) -> No
         hf.list_queues()
     assert hf.queue("mail").delete()
     assert hf.list_queues() == ()
+
+
+def test_a_worker_that_is_cancelled_while_the_bell_rings_ends(store_url: str) -> None:
+    async def main() -> None:
+        async with holdfast.open(store_url) as hf:
+            task = asyncio.create_task(hf.work())
+            while not hf._engine.bell._loops:
+                await asyncio.sleep(0.005)
+            hf._engine.bell.ring()
+            await asyncio.sleep(0)  # who listens is about to be woken
+            task.cancel()
+            done, _ = await asyncio.wait({task}, timeout=20)
+            assert done
+
+    asyncio.run(main())

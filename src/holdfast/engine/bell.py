@@ -88,7 +88,8 @@ class Bell:
                     every = self._store.look_every
                     left = every if left is None else min(every, left)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(event.wait(), left)
+                    async with asyncio.timeout(left):  # wait_for would lose a cancellation that comes with the event
+                        await event.wait()
                 if not here and await aside(self._store, self.heard) != heard:
                     return
         finally:

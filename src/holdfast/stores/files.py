@@ -60,7 +60,7 @@ from holdfast.model import (
     Status,
     Write,
 )
-from holdfast.stores.admission import Candidate, Held, admitted, counted, is_left
+from holdfast.stores.admission import counted
 from holdfast.stores.base import (
     LIVE,
     LOOK_EVERY,
@@ -77,6 +77,7 @@ from holdfast.stores.base import (
 from holdfast.stores.disk import Disk, remove_tree, replace_file
 from holdfast.stores.files_documents import Documents
 from holdfast.stores.files_folder import RunFolder, build
+from holdfast.stores.files_queues import choose
 from holdfast.stores.files_root import Root
 from holdfast.stores.files_text import RunFile, Sketch, folder_name, id_in, line_text, sketch_in, uid_in
 from holdfast.stores.locks import WorkerLocks
@@ -279,34 +280,7 @@ class FilesStore:
             return True
 
     def _choose(self, order: Order) -> list[str]:
-        now = self.clock.now()
-        due: list[Sketch | RunRecord] = []
-        left: list[RunRecord] = []
-        found: dict[str, list[Candidate]] = {name: [] for name in order.queues}
-        held: dict[str, list[Held]] = {name: [] for name in order.queues}
-        alive: dict[str, bool] = {}
-        for path, sketch in self._sketches(order.queues):
-            if sketch.worker is None:
-                if is_due(sketch, order.queues, order.workflows, now):
-                    due.append(sketch)
-                continue
-            if (record := self._listed(path)) is None or record.queue is None:
-                continue
-            if (worker := record.worker) is None:  # who held it let go of it, and died before run.json said so
-                if is_due(record, order.queues, order.workflows, now):
-                    due.append(record)
-                continue
-            if worker not in alive:
-                alive[worker] = self._alive(worker)
-            if alive[worker]:
-                held[record.queue].append(Held(worker, record.lane))
-            elif is_left(record, order.queues, order.workflows):
-                left.append(record)
-        for record in sorted(left, key=lambda one: one.uid):
-            found[record.queue or ""].append(Candidate.of(record))
-        for one in sorted(due, key=due_order):
-            found[one.queue or ""].append(Candidate.of(one))
-        return admitted(order, found, held)
+        return choose(order, self._sketches(order.queues), self._listed, self._alive, self.clock.now())
 
     def backlog(self) -> dict[str, Backlog]:
         with self._root.translated():

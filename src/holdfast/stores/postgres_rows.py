@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.errors import RunDamaged
 from holdfast.model import Filter, Link, Rewind, RunRecord, Status
+from holdfast.stores.sqlite_rows import after_prefix
 
 KNOWN_STATUSES = frozenset(Status)
 ESCAPE = "\x1b"
@@ -176,6 +177,8 @@ def conditions(filter: Filter) -> tuple[list[str], list[Any]]:
         add("starts_with(r.id, %s)", kept(prefix))
         if prefix != filter.prefix:  # it has a lone surrogate, which no id has
             add("false")
+        elif (end := after_prefix(kept(prefix))) is not None:
+            add("r.id >= %s AND r.id < %s", kept(prefix), end)  # says nothing new, but can be found by the index
     if filter.created_from is not None:
         add("r.created_at >= %s", filter.created_from)
     if filter.created_before is not None:

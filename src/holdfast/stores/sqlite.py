@@ -151,10 +151,8 @@ class SqliteStore(SqliteFile):
 
     def take(self, order: Order) -> list[RunRecord]:
         with self._reading() as db:
-            if not choose(
-                db, order, self.clock.now(), partial(self._alive, db)
-            ):  # as is usual when one looks, and then nothing need be locked
-                return []
+            if not choose(db, order, self.clock.now(), partial(self._alive, db)):
+                return []  # as is usual when one looks, and then nothing need be locked
         with self._writing():
             taken: list[RunRecord] = []
             for uid in choose(self._db, order, self.clock.now(), partial(self._alive, self._db)):

@@ -142,11 +142,12 @@ def listed(row: tuple[Any, ...]) -> RunRecord:
 
 
 def after_prefix(prefix: str) -> str | None:
-    """A text that comes after all that begin with this prefix, and before all others behind it."""
-    last = ord(prefix[-1])
-    if last >= 0xD7FF and not 0xE000 <= last < 0x10FFFF:  # the next is no character
-        return None
-    return prefix[:-1] + chr(last + 1)
+    """A text that comes after all that begin with this prefix, and before all others behind it; None if it has none.
+
+    Nor has a prefix with a lone surrogate, which no id has.
+    """
+    end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix[-1] < "\U0010ffff" else "\ud800"
+    return end if not any("\ud800" <= character <= "\udfff" for character in prefix + end) else None
 
 
 def tagged(tags: str, name: str, value: str) -> bool:
