@@ -6,8 +6,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 from pgserver import Schemas
 
+from holdfast.cli import cli
 from holdfast.errors import StoreDamaged, StoreError, StoreNotFound, StoreReadOnly, StoreTooNew
 from holdfast.model import Filter, Kind, Limits, Order
 from holdfast.stores import open_store
@@ -51,6 +53,17 @@ def shape(schemas: Schemas, schema: str) -> dict[str, list[Any]]:
 
 def test_the_migrations_are_numbered_without_gaps() -> None:
     assert [number for number, _ in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+def test_the_command_line_makes_a_store(postgres_url: str, empty: str) -> None:
+    url = f"{postgres_url.partition('schema=')[0]}schema={empty}"
+    run = CliRunner().invoke
+    missing = run(cli, ["runs", "--store", url])
+    assert missing.exit_code == 8
+    assert "holdfast migrate" in missing.output
+    assert "migrations made: 1" in run(cli, ["migrate", "--store", url]).output
+    assert run(cli, ["runs", "--store", url]).output == "No runs.\n"
+    assert "up to date" in run(cli, ["migrate", "--store", url]).output
 
 
 def test_the_schema_is_the_sum_of_the_migrations(postgres_schemas: Schemas, postgres_url: str, empty: str) -> None:

@@ -43,6 +43,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "diff": Entry("looking", "Compare two runs, or one run at two entries."),
         "effects": Entry("looking", "List what a run did to the outside world."),
         "questions": Entry("lists", "List the questions that wait for an answer."),
+        "queues": Entry("queues", "List the queues, and what limits them."),
+        "schedules": Entry("queues", "List the schedules, and when each is due."),
         "graph": Entry("drawing", "Draw a graph, a flow or a run, as Mermaid or SVG."),
     },
     "Act": {
@@ -54,6 +56,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "retry": Entry("many", "Try failed, cancelled or blocked runs again."),
         "unblock": Entry("many", "Let blocked runs go on."),
         "resolve": Entry("acting", "Say what became of a step that died in the act."),
+        "queue": Entry("queues", "Show, limit, pause or resume a queue."),
+        "schedule": Entry("queues", "Show, pause, resume, trigger or delete a schedule."),
     },
     "Keep": {
         "audit": Entry("keeping", "Verify the journals of runs."),
@@ -66,6 +70,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Set up": {
         "init": Entry("setup", "Make a store, and a small example."),
+        "migrate": Entry("setup", "Make a store in PostgreSQL, or bring it up to date."),
         "check": Entry("drawing", "Check a flow or a graph, without running it."),
         "doctor": Entry("doctor", "Examine the environment and the store."),
         "completion": Entry("setup", "Print the completion script for a shell."),

@@ -22,6 +22,7 @@ The tests use payloads of plain bytes: to a store they are opaque.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -567,9 +568,14 @@ class StoreContract(QueueContract):
             store.claim(held.uid, "west")
 
     def test_beats_of_one_worker_may_come_at_once(self, store: Store, clock: ManualClock, held: RunRecord) -> None:
-        with ThreadPoolExecutor(4) as threads:
-            for beat in [threads.submit(store.beat, "east", LEASE * 2) for _ in range(200)]:
-                beat.result()
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-6)  # so that they really come at once
+        try:
+            with ThreadPoolExecutor(4) as threads:
+                for beat in [threads.submit(store.beat, "east", LEASE * 2) for _ in range(400)]:
+                    beat.result()
+        finally:
+            sys.setswitchinterval(interval)
         clock.advance(LEASE)
         with pytest.raises(Claimed):
             store.claim(held.uid, "west")

@@ -1,4 +1,4 @@
-"""`holdfast init` and `holdfast completion`: getting started."""
+"""`holdfast init`, `holdfast migrate` and `holdfast completion`: getting started."""
 
 from __future__ import annotations
 
@@ -95,6 +95,28 @@ def _write(path: Path, text: str, made: list[str]) -> None:
     if not path.exists():
         path.write_text(text, encoding="utf-8")
         made.append(str(path))
+
+
+@command(
+    "migrate",
+    "holdfast migrate --store postgresql://app@db.example/shop",
+)
+@store_option
+def migrate_command(store: str | None, as_json: bool) -> None:
+    """Make the schema of a store in PostgreSQL, or bring it up to date; other stores do that when they are opened.
+
+    May be called by any number of processes at once. Migrate first, then replace the workers one by one: the release
+    before works with the new schema.
+
+    JSON: {"made": [number of a migration, …]}.
+    """
+    from holdfast.stores import migrate
+
+    made = migrate(store or DEFAULT_STORE)
+    if as_json:
+        write_json({"made": made})
+    else:
+        say(f"✓ migrations made: {', '.join(map(str, made))}" if made else "✓ it is up to date")
 
 
 @command(

@@ -1,0 +1,172 @@
+"""`holdfast queues`, `queue`, `schedules`, `schedule`: what limits the workers, and what is begun by the clock."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from holdfast.cli.options import command, with_store
+from holdfast.cli.rendering import ago, clock, columns, one_line, say, write_json
+from holdfast.engine import Holdfast
+from holdfast.errors import UsageError
+from holdfast.views import QueueInfo, ScheduleInfo
+
+NONE = "none"  # takes a limit away
+
+
+@command("queues", "holdfast queues", "holdfast queues --json")
+@with_store()
+def queues_command(hf: Holdfast, as_json: bool) -> None:
+    """List the queues: what is in each of them, and its limits.
+
+    JSON: {"queues": [{"name": …, "ready": n, "running": n, "waiting": n, "oldest": seconds, "limit": n, …}, …]}.
+    """
+    found = hf.list_queues()
+    if as_json:
+        write_json({"queues": found})
+    elif not found:
+        say("No queues.")
+    else:
+        _show_queues(found)
+
+
+def _show_queues(found: tuple[QueueInfo, ...]) -> None:
+    titles = ("queue", "ready", "running", "waiting", "limits", "")
+    rows = [
+        (one.name, one.ready, one.running, one.waiting, _limits(one), "paused" if one.paused else "") for one in found
+    ]
+    columns(titles, rows, right=("ready", "running", "waiting"))
+
+
+def _limits(queue: QueueInfo) -> str:
+    told = [f"{queue.limit} at a time"] if queue.limit is not None else []
+    told += [f"{queue.per_worker} per worker"] if queue.per_worker is not None else []
+    told += [f"{queue.per_key} per key"] if queue.per_key is not None else []
+    told += [f"{queue.rate[0]} in {queue.rate[1]:g} s"] if queue.rate is not None else []
+    return ", ".join(told)
+
+
+def _limit(text: str) -> Any:
+    """A number from 1 on, or that there is no limit."""
+    if text == NONE:
+        return NONE
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise click.BadParameter(f"{text!r} is not a number from 1 on, or {NONE}.")
+    return int(text)
+
+
+@command(
+    "queue",
+    "holdfast queue mail",
+    "holdfast queue mail --limit 10 --per-key 1 --rate 100/60",
+    "holdfast queue mail --pause",
+)
+@click.argument("name")
+@click.option("--limit", type=_limit, metavar="N|none", help="Runs at a time, of all workers.")
+@click.option("--per-worker", type=_limit, metavar="N|none", help="Runs at a time, of each worker.")
+@click.option("--per-key", type=_limit, metavar="N|none", help="Runs at a time, of those enqueued with the same key.")
+@click.option("--rate", metavar="N/SECONDS|none", help="How many runs may be begun in how many seconds.")
+@click.option("--pause/--resume", "paused", default=None, help="Workers take nothing from it, or go on.")
+@with_store()
+def queue_command(
+    hf: Holdfast,
+    name: str,
+    limit: Any,
+    per_worker: Any,
+    per_key: Any,
+    rate: str | None,
+    paused: bool | None,
+    as_json: bool,
+) -> None:
+    """Show a queue, or set its limits; what is not given stays as it was.
+
+    What runs already goes on. Limits hold for all workers of the store.
+
+    JSON: {"queue": queue}, as of `holdfast queues`.
+    """
+    given = {"limit": limit, "per_worker": per_worker, "per_key": per_key}
+    changes: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    changes = {key: None if value == NONE else value for key, value in changes.items()}
+    if rate is not None:
+        changes["rate"] = _rate(rate)
+    if paused is not None:
+        changes["paused"] = paused
+    info = hf.queue(name, **changes).info()
+    if as_json:
+        write_json({"queue": info})
+    else:
+        _show_queues((info,))
+
+
+def _rate(text: str) -> tuple[int, float] | None:
+    count, _, seconds = text.partition("/")
+    try:
+        return None if text == NONE else (int(count), float(seconds))
+    except ValueError:
+        raise UsageError(f"--rate {text}: write it as 100/60, for 100 runs in 60 seconds, or {NONE}") from None
+
+
+@command("schedules", "holdfast schedules", "holdfast schedules --json")
+@with_store()
+def schedules_command(hf: Holdfast, as_json: bool) -> None:
+    """List the schedules: which workflow each of them begins, and when next.
+
+    JSON: {"schedules": [{"id": …, "workflow": …, "cron": …, "tz": …, "next_at": …, "last_run": id, …}, …]}.
+    """
+    found = hf.schedules()
+    if as_json:
+        write_json({"schedules": found})
+    elif not found:
+        say("No schedules.")
+    else:
+        _show_schedules(found)
+
+
+def _show_schedules(found: tuple[ScheduleInfo, ...]) -> None:
+    rows = []
+    for one in found:
+        last = ago(one.last_at) if one.last_at is not None else ""
+        rows.append((one.id, one.workflow, f"{one.cron} ({one.tz})", _next(one), last, one.last_run))
+    columns(("schedule", "workflow", "when", "next", "last", "run"), rows)
+
+
+def _next(schedule: ScheduleInfo) -> str:
+    if schedule.paused:
+        return "paused"
+    return clock(schedule.next_at) if schedule.next_at is not None else "never"
+
+
+@command(
+    "schedule",
+    "holdfast schedule report",
+    "holdfast schedule report --pause",
+    "holdfast schedule report --trigger",
+)
+@click.argument("id")
+@click.option("--pause", "act", flag_value="pause", help="Begin nothing until it is resumed.")
+@click.option("--resume", "act", flag_value="resume", help="Go on with the next tick.")
+@click.option("--trigger", "act", flag_value="trigger", help="Enqueue a run now, beside those of the clock.")
+@click.option("--delete", "act", flag_value="delete", help="Delete the schedule; its runs stay.")
+@with_store()
+def schedule_command(hf: Holdfast, id: str, act: str | None, as_json: bool) -> None:
+    """Show a schedule, or pause, resume, trigger or delete it. It is made in Python, by `hf.schedule`.
+
+    JSON: {"schedule": schedule}, as of `holdfast schedules`; with --trigger also "run": id; with --delete
+    {"deleted": id}.
+    """
+    schedule = hf.get_schedule(id)
+    if act == "delete":
+        schedule.delete()
+        write_json({"deleted": id}) if as_json else say(f"✓ {one_line(id)} is deleted")
+        return
+    run = schedule.trigger() if act == "trigger" else None
+    if act in ("pause", "resume"):
+        schedule.pause() if act == "pause" else schedule.resume()
+    info = schedule.info()
+    if as_json:
+        write_json({"schedule": info} | ({"run": run.id} if run is not None else {}))
+        return
+    _show_schedules((info,))
+    if run is not None:
+        say(f"✓ {one_line(run.id)} is enqueued")
