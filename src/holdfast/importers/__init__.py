@@ -46,7 +46,7 @@ class Importer(Protocol):
         """The files or folders that may hold runs; raises `Unreadable` if the folder itself cannot be read."""
 
     def read(self, source: Source, place: str) -> Iterator[Found | Damaged]:
-        """What is in one of them."""
+        """What is in one of them; raises `Unreadable` if that cannot be said at all."""
 
 
 class System(NamedTuple):
@@ -100,7 +100,7 @@ def _import(
     report = progress or (lambda _: None)
     for done, place in enumerate(places):
         name = source.name(place)
-        for one in importer.read(source, place):
+        for one in _read(importer, source, place):
             if isinstance(one, Damaged):
                 told.damaged.append(one)
                 continue
@@ -110,6 +110,13 @@ def _import(
     if not told.seen and not told.damaged and not told.refused:
         told.notes.append(Note("", f"there is nothing of {system} in {os.fspath(path)!r}"))
     return told.summary()
+
+
+def _read(importer: Importer, source: Source, place: str) -> Iterator[Found | Damaged]:
+    try:
+        yield from importer.read(source, place)
+    except Unreadable as error:
+        yield source.damaged(place, error)
 
 
 class _Told:

@@ -53,10 +53,7 @@ def places(source: Source) -> Iterator[str]:
 
 def read(source: Source, place: str) -> Iterator[Found | Damaged]:
     """The run of a task."""
-    try:
-        yield _run(source, place)
-    except Unreadable as error:
-        yield source.damaged(place, error)
+    yield _run(source, place)
 
 
 def _run(source: Source, path: str) -> Found:

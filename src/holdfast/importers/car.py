@@ -78,10 +78,7 @@ def places(source: Source) -> Iterator[str]:
 
 def read(source: Source, place: str) -> Iterator[Found | Damaged]:
     """The run of a file."""
-    try:
-        yield _run(source, place)
-    except Unreadable as error:
-        yield source.damaged(place, error)
+    yield _run(source, place)
 
 
 def _run(source: Source, path: str) -> Found:

@@ -53,11 +53,7 @@ def places(source: Source) -> Iterator[str]:
 
 def read(source: Source, place: str) -> Iterator[Found | Damaged]:
     """The run of one execution, and the files of it that are damaged."""
-    try:
-        files = [os.path.basename(place)] if source.is_file else _files(source, place)
-    except Unreadable as error:
-        yield source.damaged(place, error)
-        return
+    files = [os.path.basename(place)] if source.is_file else _files(source, place)
     folder = source.root if source.is_file else place
     id = _uuid(os.path.basename(folder))
     found: dict[int, _Read] = {}
