@@ -184,11 +184,17 @@ def retry_command(
     JSON: as of `holdfast cancel`; with --resume as of `holdfast run`.
     """
     found = chosen(hf, "retry", runs, wanted, ("failed",), dry_run=dry_run, yes=yes, as_json=as_json)
-    if found is None:
-        return
-    if resume:
-        _resume_one(hf, found, lambda run: run.retry(by=by), as_json=as_json)
-    act(hf, found, lambda run: run.retry(by=by), "is {status} again", as_json=as_json)
+    _go_on(hf, found, lambda run: run.retry(by=by), "is {status} again", resume=resume, as_json=as_json)
+
+
+def _go_on(
+    hf: Holdfast, found: list[RunInfo] | None, first: Callable[[Run], None], said: str, *, resume: bool, as_json: bool
+) -> None:
+    """Let runs go on; with ``resume`` the only one here, which ends the command."""
+    if found is not None and resume:
+        _resume_one(hf, found, first, as_json=as_json)
+    if found is not None:
+        act(hf, found, first, said, as_json=as_json)
 
 
 def _resume_one(hf: Holdfast, found: list[RunInfo], first: Callable[[Run], None], *, as_json: bool) -> None:
@@ -222,8 +228,4 @@ def unblock_command(
     JSON: as of `holdfast cancel`; with --resume as of `holdfast run`.
     """
     found = chosen(hf, "unblock", runs, wanted, ("blocked",), dry_run=dry_run, yes=yes, as_json=as_json)
-    if found is None:
-        return
-    if resume:
-        _resume_one(hf, found, lambda run: run.unblock(by=by), as_json=as_json)
-    act(hf, found, lambda run: run.unblock(by=by), "is {status}", as_json=as_json)
+    _go_on(hf, found, lambda run: run.unblock(by=by), "is {status}", resume=resume, as_json=as_json)
