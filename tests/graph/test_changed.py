@@ -51,6 +51,26 @@ def test_it_goes_on_if_its_place_is_still_there(hf: Holdfast) -> None:
     assert names == ["a", "w", "x", "b"]
 
 
+def test_a_run_keeps_the_digest_of_its_graph(hf: Holdfast) -> None:
+    def kept() -> str:
+        [*_, last] = [entry.seq for entry in run.history() if entry.kind == "saved"]
+        return str(run.entry(last).contents["graph"]["digest"])
+
+    first = version("told", "awb")
+    run = hf.start(first, {})
+    assert kept() == first.digest == version("told", "awb").digest
+    second = version("told", "awxb")
+    assert first.digest not in (
+        second.digest,
+        version("other", "awb").digest,
+        version("typed", "awb", state=Larger).digest,
+    )
+    version("told", "awxb")
+    run.answer("yes")
+    run.result()
+    assert kept() == second.digest
+
+
 def test_it_is_parked_with_the_difference_if_not(hf: Holdfast) -> None:
     run = hf.start(version("shrunk", "awb"), {})
     version("shrunk", "ab")
@@ -135,7 +155,6 @@ def test_a_class_with_a_newer_version_is_stored_anew(opened: Any) -> None:
 
 
 def test_an_encrypted_run_does_not_tell_its_values(memory: Holdfast) -> None:
-    pytest.importorskip("cryptography")
     with holdfast.open("memory://", keys=holdfast.Keyring({"k": bytes(32)}, current="k")) as hf:
         run = hf.start(version("sealed", "awb"), {"log": ["a secret word"]})
         version("sealed", "awb", state=Stricter)

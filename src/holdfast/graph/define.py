@@ -331,6 +331,11 @@ class Graph(Workflow[[Any], Any]):
             self._ways = Ways(self.definition, self.state)
         return self._ways
 
+    @property
+    def digest(self) -> str:
+        """Of nodes, edges and fields, as a run keeps it: a run that was saved with another one was changed under."""
+        return self.ways.digest
+
     # --- what a workflow is
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -86,9 +86,9 @@ class Guards:
 def changed_definition(execution: Execution, ways: Ways, tree: Any) -> Data:
     """What to note if the graph is another one than the run was saved with; parks it if it no longer fits."""
     book = tree["graph"]
-    fields = ways.state.described
-    if book["topology"] == ways.topology and book["fields"] == fields:
+    if book["digest"] == ways.digest:
         return {}
+    fields = ways.state.described
     changes = [*differences(book["topology"], ways.topology), *_field_differences(book["fields"], fields)]
     decided = [target for targets in book.get("taken", {}).values() for target in targets]
     needed = [*tree["queue"], *book.get("pending", ()), *book.get("waiting", ()), *decided]
@@ -111,7 +111,7 @@ def changed_definition(execution: Execution, ways: Ways, tree: Any) -> Data:
             f"graph {ways.definition.name} has changed, and the run does not fit it: {'; '.join(problems)}. Changed "
             f"are: {'; '.join(changes) or 'types'}. Put back what it needs, or roll back; then run.unblock()"
         )
-    return {"topology": ways.topology, "fields": fields}
+    return {"topology": ways.topology, "fields": fields, "digest": ways.digest}
 
 
 def _is_of_another_kind(ways: Ways, tree: Any, task: str) -> bool:

@@ -12,7 +12,7 @@ A run's place in its graph is a part of the tree that it saves, beside the state
               trod      the ways that were ever taken, by the node that they lead from
               after     interrupts that are due before the next stage
               allowance, spent    what the guards count from
-              topology, fields    of the graph that wrote this
+              topology, fields, digest    of the graph that wrote this
 
 All tasks of the queue run side by side. When one ends, `Plan.finish` says what changes in that tree: its update is kept
 as pending; and when it was the last, all updates are applied, in the order in which the nodes were declared (and the
@@ -270,7 +270,7 @@ def begun(ways: Ways, codec: Codec, state: Any) -> dict[str, Any]:
     """The tree that a run begins with."""
     definition = ways.definition
     tree: dict[str, Any] = {"state": codec.encode(state, "state"), "queue": []}
-    tree["graph"] = {"visits": {}, "topology": ways.topology, "fields": ways.state.described}
+    tree["graph"] = {"visits": {}, "topology": ways.topology, "fields": ways.state.described, "digest": ways.digest}
     plan = Plan(ways, Held(ways.state, codec, definition.name, tree["state"]), tree)
     firing = sorted(set(definition.entries), key=lambda name: ways.place[name])
     tree["queue"], items = plan._queued(firing, plan.held.view())

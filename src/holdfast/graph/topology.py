@@ -36,9 +36,9 @@ def topology(definition: Definition) -> Topology:
     }
 
 
-def digest(topology: Topology) -> str:
-    """The same for graphs with the same topology, and for no others."""
-    return digest_of(topology)
+def digest(topology: Topology, fields: Mapping[str, str]) -> str:
+    """The same for graphs with the same topology and the same fields of their state, and for no others."""
+    return digest_of([topology, dict(fields)])
 
 
 def _node(node: Node) -> dict[str, Any]:

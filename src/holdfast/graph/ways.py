@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import UsageError
 from .model import END, Definition, Edge, Quorum, Router
 from .state import StateType
-from .topology import Topology, captives, feeders, topology, ways_in, ways_out
+from .topology import Topology, captives, digest, feeders, topology, ways_in, ways_out
 
 
 class Ways:
@@ -27,6 +27,7 @@ class Ways:
         for router in definition.routers:
             self.routers.setdefault(router.source, []).append(router)
         self.topology: Topology = topology(definition)
+        self.digest = digest(self.topology, state.described)
         self._in = ways_in(self.topology)
         self._out = ways_out(self.topology)
         self._feeders: dict[str, frozenset[str]] = {}
