@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,8 +17,10 @@ from pgserver import Schemas, Shared
 import holdfast
 from holdfast import Holdfast
 from holdfast.errors import StoreUnusable
-from holdfast.stores import memory
+from holdfast.stores import memory, open_store
 from holdfast.stores.postgres import TABLES, PostgresStore
+from holdfast.testing import ManualClock
+from holdfast.testing.crash import Crash
 
 # --- Nothing is skipped unseen ----------------------------------------------------------------------------------------
 
@@ -340,3 +342,37 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("counted")
         for line in sorted(lines):
             terminalreporter.write_line(line)
+
+
+# --- for workflows and graphs
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def timed(store_url: str, clock: ManualClock) -> Iterator[Callable[..., Holdfast]]:
+    """Opens the store with the clock of this test; each call is another holder."""
+    handles: list[Holdfast] = []
+
+    def opener(**how: Any) -> Holdfast:
+        handles.append(holdfast.open(store_url, store=open_store(store_url, clock=clock), **how))
+        return handles[-1]
+
+    yield opener
+    for handle in handles:
+        with suppress(StoreUnusable):  # of one that was killed
+            handle.close()
+
+
+@pytest.fixture
+def die(kill: Callable[[Holdfast], None]) -> Callable[[Holdfast], NoReturn]:
+    """Called inside of a step: the process that has the handle is dead from here on. `Crash` or StoreUnusable comes."""
+
+    def dying(handle: Holdfast) -> NoReturn:
+        kill(handle)
+        raise Crash
+
+    return dying

@@ -101,7 +101,6 @@ def test_the_workflow_of_car_is_drawn(call: Call, left: Callable[[str], str], me
 
 
 def test_threads_of_langgraph(call: Call, store: Holdfast, memdir: Path) -> None:
-    pytest.importorskip("langgraph.checkpoint.sqlite")
     from langgraph.checkpoint.base import empty_checkpoint
     from langgraph.checkpoint.sqlite import SqliteSaver
 

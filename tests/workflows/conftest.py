@@ -2,57 +2,19 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, NoReturn
 
 import pytest
 
-import holdfast
 from holdfast import Holdfast
-from holdfast.errors import StoreUnusable
-from holdfast.stores import open_store
-from holdfast.testing import ManualClock
-from holdfast.testing.crash import Crash
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def timed(store_url: str, clock: ManualClock) -> Iterator[Callable[..., Holdfast]]:
-    """Opens the store with the clock of this test; each call is another holder."""
-    handles: list[Holdfast] = []
-
-    def opener(**how: Any) -> Holdfast:
-        handles.append(holdfast.open(store_url, store=open_store(store_url, clock=clock), **how))
-        return handles[-1]
-
-    yield opener
-    for handle in handles:
-        with suppress(StoreUnusable):  # of one that was killed
-            handle.close()
 
 
 @pytest.fixture
 def hft(timed: Callable[..., Holdfast]) -> Holdfast:
     """The store, open, with a clock that moves only when it is told to."""
     return timed()
-
-
-@pytest.fixture
-def die(kill: Callable[[Holdfast], None]) -> Callable[[Holdfast], NoReturn]:
-    """Called inside of a step: the process that has the handle is dead from here on. `Crash` or StoreUnusable comes."""
-
-    def dying(handle: Holdfast) -> NoReturn:
-        kill(handle)
-        raise Crash
-
-    return dying
 
 
 @pytest.fixture(params=["files", "sqlite"])
