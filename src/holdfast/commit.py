@@ -176,7 +176,7 @@ class Committer:
             self.commits += 1
         except Exception as error:  # told to whoever waits for the write
             ticket.outcome = error
-        except BaseException:
+        except BaseException:  # an interrupt: whether the commit was made is not known
             ticket.outcome = StoreError(self.store.place, "the commit was interrupted; it may have been made")
             raise
         finally:

@@ -88,7 +88,7 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules[path.stem] = module
     try:
         spec.loader.exec_module(module)
-    except BaseException:
+    except BaseException:  # whatever it is: a half-made module must not be found by the next import
         del sys.modules[path.stem]
         raise
     return module

@@ -94,7 +94,7 @@ def fan(branches: Sequence[Branch], what: str) -> Scope:
         execution = scope.execution
         if isinstance(execution, AsyncExecution):
             execution.check_thread(f"{what}()")
-    except BaseException:
+    except BaseException:  # whatever it is: coroutines that nobody awaits would warn
         close_unbegun(branches)
         raise
     is_async = execution.workflow.is_async
@@ -210,7 +210,7 @@ class Threads:
         """
         try:
             yield
-        except BaseException:
+        except BaseException:  # an interrupt, too
             self.scope.execution.interrupted = True
             self.scope.execution.release()
             self._pool.shutdown(wait=False, cancel_futures=True)

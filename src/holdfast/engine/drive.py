@@ -158,7 +158,7 @@ def drive(operation: Op[R], committer: Committer) -> R:
                     assert type(request) is Listen
                     request.bell.listen(request.heard, request.seconds)
                     value = None
-            except BaseException as error:
+            except BaseException as error:  # the operation decides
                 request = operation.throw(error)
             else:
                 request = operation.send(value)
@@ -189,7 +189,7 @@ async def drive_async(operation: Op[R], committer: Committer) -> R:
                     assert type(request) is Listen
                     await request.bell.listen_async(request.heard, request.seconds)
                     value = None
-            except BaseException as error:
+            except BaseException as error:  # the operation decides
                 request = operation.throw(error)
             else:
                 request = operation.send(value)

@@ -395,7 +395,7 @@ class AsyncExecution(Execution):
             self._acting.add(task)
         try:
             result = yield from super().step(scope, key, n, step, args, kwargs)
-        except Exception:
+        except Exception:  # of the step, which may raise anything
             self._acting.discard(task)
             if (failed := self.lease.fold.failures.get(key)) is not None and failed.seq > before:
                 yield from self.in_turn(failed.seq)

@@ -99,7 +99,7 @@ def run_shell(
         if timed_out:
             end_group(process)
         code = process.wait()
-    except BaseException:
+    except BaseException:  # an interrupt, too: no command outlives who waits for it
         end_group(process)
         raise
     finally:

@@ -6,6 +6,7 @@ A shape reads a `Node` into plain data, and tells the `Reader` of everything tha
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, Final
@@ -86,16 +87,18 @@ def _given(node: Node) -> str:
     return f"{node.value}" if node.kind == "scalar" and is_number else kind_of(node)
 
 
-class Shape:
+class Shape(ABC):
     """What a value may look like. ``told`` says it in a few words."""
 
     told = "anything"
 
+    @abstractmethod
     def read(self, reader: Reader, node: Node, path: Path) -> Any:
-        raise NotImplementedError
+        """The value of a node; what is wrong with it is told to the reader."""
 
+    @abstractmethod
     def schema(self) -> dict[str, Any]:
-        raise NotImplementedError
+        """The same as JSON Schema, for editors."""
 
     def takes(self, node: Node) -> bool:
         """Whether a node looks like this at first sight."""

@@ -123,7 +123,7 @@ def _is_read_only(hint: Any) -> bool:
 def _struct_parts(cls: type, where: str) -> Iterator[Part]:
     try:
         fields = msgspec.structs.fields(cls)
-    except Exception:
+    except Exception:  # to resolve annotations is to evaluate them; the next line says it better
         _hints(cls, where)
         raise
     for field in fields:

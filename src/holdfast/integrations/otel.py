@@ -68,10 +68,10 @@ class Spans:
             how = "returned"
             try:
                 yield
-            except Exception:
+            except Exception:  # of the workflow, which may raise anything
                 how = "raised"
                 raise
-            except BaseException:
+            except BaseException:  # it is taken apart, and goes on later
                 how = "suspended"
                 raise
             finally:
@@ -99,7 +99,7 @@ class Spans:
                 yield span
             except Unwind:
                 raise
-            except Exception as error:
+            except Exception as error:  # of the step, which may raise anything
                 scrub = execution.codec.scrub
                 trace_text = scrub("".join(traceback.format_exception(error)))
                 told = {"exception.message": scrub(str(error)), "exception.stacktrace": trace_text}

@@ -47,7 +47,7 @@ class Pool:
                 if time.monotonic() - used < STALE or _works(conn):
                     return conn
                 conn.close()
-        except BaseException:
+        except BaseException:  # whatever it is, the place is free again
             self._free.release()
             raise
 

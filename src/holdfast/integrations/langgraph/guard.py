@@ -167,7 +167,7 @@ class Guard:
             self._holders[holder.thread] = holder
         try:
             holder.pen = yield from self._claim(holder.thread)
-        except BaseException:
+        except BaseException:  # whatever it is, it is not held
             self._forget(holder)
             raise
         with self._lock:

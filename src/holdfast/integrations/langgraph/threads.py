@@ -99,7 +99,7 @@ class Threads:
                 self.forget(pen)
                 if tried == TRIES - 1:
                     raise
-            except BaseException:
+            except BaseException:  # what is remembered of it may be wrong now
                 self.forget(pen)
                 raise
 
