@@ -33,6 +33,9 @@ class SystemClock:
         return os.urandom(n)
 
 
-def new_uid(clock: Clock) -> str:
-    """A journal's uid: 24 hexadecimal digits that sort by the time they were made."""
-    return f"{clock.now():013x}{clock.random_bytes(6).hex()[:11]}"
+def new_uid(clock: Clock, now: int | None = None) -> str:
+    """A journal's uid: 24 hexadecimal digits that sort by the time they were made, which may be told.
+
+    A run is made at the time that its uid begins with, so that runs of some time are found by their uids.
+    """
+    return f"{clock.now() if now is None else now:013x}{clock.random_bytes(6).hex()[:11]}"

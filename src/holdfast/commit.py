@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import asyncio
 
 TURN = 0.002
+BACKLOG = 1_000  # writes in line that nobody waits for, until the next one is waited for
 _process = object()  # another one in a forked child
 
 
@@ -53,6 +54,13 @@ class Ticket(Struct, eq=False):
     settled: bool = False
     outcome: Outcome | BaseException = None
     futures: list[asyncio.Future[None]] | None = None  # of those who wait for it on an event loop
+
+    def await_with(self, future: asyncio.Future[None]) -> None:
+        """Have the future done when the write is settled, unless it is already."""
+        if self.futures is None:
+            self.futures = [future]
+        else:
+            self.futures.append(future)
 
     def result(self) -> RunRecord | None:
         """The outcome of the write; raises what it failed with."""
@@ -133,16 +141,36 @@ class Committer:
                 self._flush_lock.release()
             return ticket.result()
         future = loop.create_future()
-        if ticket.futures is None:
-            ticket.futures = [future]
-        else:
-            ticket.futures.append(future)
-        if ticket.settled:  # before the lines above, by a flush in another thread, which then did not see the future
+        ticket.await_with(future)
+        if ticket.settled:  # before the line above, by a flush in another thread, which then did not see the future
             return ticket.result()
         if flight is None:
             self._depart(loop)
         await future
         return ticket.result()
+
+    def send_off(self, ticket: Ticket, told: Callable[[], None] | None = None) -> bool:
+        """For a plain call that may be made on an event loop: see to its write there, if that takes a network.
+
+        Then the caller need not wait: what he brings after it is committed after it, and ``told`` is called when it is.
+        False if he can wait as ever, or has to since too much waits already.
+        """
+        if not self.store.networked or len(self._queue) > BACKLOG:
+            return False
+        import asyncio
+
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        if told is not None:
+            future = loop.create_future()
+            future.add_done_callback(lambda _: told())
+            ticket.await_with(future)
+            if ticket.settled:
+                _wake((future,))
+        self._depart(loop)
+        return True
 
     def _depart(self, loop: asyncio.AbstractEventLoop) -> None:
         """See to it that what waits is flushed off the loop."""

@@ -24,6 +24,7 @@ A class's docstring is its default message. A message names the thing, the place
     │   ├── DefinitionChanged      it was made for another workflow or definition
     │   ├── Claimed                somebody else holds it
     │   ├── LeaseLost              this holder's epoch is no longer the current one
+    │   │   └── Moved              it lives in another store (``.place``)
     │   ├── NoCheckpoint           no such sequence number in the history
     │   ├── NonDeterminism         a completed step was called differently
     │   ├── Uncertain              an at-most-once step crashed in the act
@@ -42,6 +43,7 @@ A class's docstring is its default message. A message names the thing, the place
     ├── NotDone                    raised by your step: it has not acted, so it may be tried again
     ├── StepFailed                 a step's error, of a type that is not here (``.type``, ``.message``)
     ├── ScheduleNotFound           there is no schedule of this id (``.schedule``)
+    ├── ScheduleMoved              the schedule is in another store (``.schedule``, ``.place``)
     ├── KeyMissing                 the master key for a run is not in the keyring
     ├── SecretMissing              the value of a secret is not in this process (``.name``)
     ├── StoreError                 about the store as a whole (``.place``)
@@ -183,6 +185,16 @@ class LeaseLost(RunError):
     """the lease was lost: another worker claimed the run, so this write was refused."""
 
 
+class Moved(LeaseLost):
+    """the run lives in another store."""
+
+    def __init__(self, run: str, place: str, *, settled: bool = True) -> None:
+        self.place = place
+        moved = f"it was moved to {place}; go on with it there"
+        moving = f"it is being moved between here and {place}; if that was broken off, `holdfast move` finishes it"
+        super().__init__(run, moved if settled else moving)
+
+
 class NoCheckpoint(RunError):
     """there is no such sequence number in the run's history."""
 
@@ -293,6 +305,16 @@ class ScheduleNotFound(HoldfastError):
     def __init__(self, schedule: str, place: str) -> None:
         self.schedule = schedule
         super().__init__(f"there is no schedule {schedule!r} in {place}; hf.schedules() lists them")
+
+
+class ScheduleMoved(HoldfastError):
+    """The schedule is in another store."""
+
+    def __init__(self, schedule: str, place: str, *, settled: bool = True) -> None:
+        self.schedule = schedule
+        self.place = place
+        moving = f"is being moved between here and {place}; if that was broken off, `holdfast move` finishes it"
+        super().__init__(f"schedule {schedule!r} " + (f"was moved to {place}; it ticks there" if settled else moving))
 
 
 class KeyMissing(HoldfastError):

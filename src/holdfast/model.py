@@ -28,6 +28,7 @@ class Status(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    AWAY = "away"  # lives in another store
 
 
 ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
@@ -125,6 +126,8 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     chapter: int = 0  # seq of the entry from which on the journal is read to go on
     crashes: int = 0  # how often its holder died with nothing written since the time before
     crashed_at: int = -1  # the newest seq at the last of these times
+    away: str | None = None  # the store in which it lives, if that is another one
+    was: Status | None = None  # while a move is under way, what it is in the end where it then lives
 
     seq: int = -1
     hash: bytes = b""
@@ -167,6 +170,8 @@ class Change(Struct, frozen=True):
     wake_at: int | None = None  # only together with a status
     reason: str | None = None  # only together with a status
     chapter: int | None = None  # begin a new chapter at this seq
+    away: str | None = None  # only together with `Status.AWAY`, and so is
+    was: Status | None = None
 
 
 class Append(Struct, frozen=True):
@@ -235,6 +240,14 @@ class Order(Struct, frozen=True, kw_only=True):
     limit: int
     leave: frozenset[str] = frozenset()
     suspects: int = 1
+
+
+class Enlisted(Struct, frozen=True):
+    """A worker that has registered: until when its leases hold, and whether it lives."""
+
+    worker: str
+    until: int
+    alive: bool
 
 
 class Backlog(Struct, frozen=True):

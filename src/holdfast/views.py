@@ -142,6 +142,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     key: str | None = None  # what the queue's limit per key counts by
     parent: str | None = None  # uid of the run that started it as a part of itself
     wake_at: datetime | None = None  # when it goes on by itself
+    away: str | None = None  # the store in which it lives, if that is another one
 
 
 class QueueInfo(Struct, frozen=True, kw_only=True):
@@ -176,6 +177,28 @@ class ScheduleInfo(Struct, frozen=True, kw_only=True):
     next_at: datetime
     last_at: datetime | None = None
     last_run: str | None = None
+    away: str | None = None  # the store in which it is, if that is another one
+
+
+class LeftBehind(Struct, frozen=True):
+    """A run or schedule that was not moved, and why."""
+
+    id: str
+    why: str
+    error: str  # the name of the error's class
+
+
+class MoveReport(Struct, frozen=True, kw_only=True):
+    """What a move has moved: the ids of the runs and schedules, and the queues whose settings were copied.
+
+    ``left`` are those that were not moved. With ``dry_run``, it is what would be moved.
+    """
+
+    moved: tuple[str, ...] = ()
+    schedules: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
+    left: tuple[LeftBehind, ...] = ()
+    dry_run: bool = False
 
 
 class Output(Struct, frozen=True):

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
 from datetime import datetime, timedelta
@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.clock import new_uid
+from holdfast.aside import aside
+from holdfast.clock import SystemClock, new_uid
 from holdfast.codec import Codec, Keyring, WrappedKey
 from holdfast.commit import Committer
-from holdfast.engine import archive, begin, queues, schedules
+from holdfast.engine import archive, begin, moving, queues, schedules
 from holdfast.engine.bell import Bell
 from holdfast.engine.checks import (
     check_opening,
@@ -31,7 +32,7 @@ from holdfast.engine.checks import (
     statuses_of,
     tags_of,
 )
-from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, drive
+from holdfast.engine.drive import Async, Nap, Op, Operable, Operation, Read, Settle, drive
 from holdfast.engine.inputs import QUEUE
 from holdfast.engine.journals import Journals
 from holdfast.engine.lease import Lease
@@ -45,6 +46,7 @@ from holdfast.errors import (
     Claimed,
     DefinitionChanged,
     HoldfastError,
+    Moved,
     RunDamaged,
     RunError,
     RunNotFound,
@@ -60,9 +62,12 @@ if TYPE_CHECKING:
     from holdfast.engine.define import StepFunction, Workflow
     from holdfast.engine.execution import Execution
     from holdfast.engine.work import Crew
+    from holdfast.stores.joining import Connection
 
 T = TypeVar("T")
 MAX_BYTES = 64 * 1024 * 1024  # of one payload
+IN_A_ROW, TURN = 4, 0.005  # how many runs are deleted before a pause of so many seconds, on this machine
+SWEPT = 100  # and how many at once, across a network
 
 
 class Tracer(Protocol):
@@ -98,6 +103,7 @@ class Engine:
         self.worker.at_beat = self.watch.beat
         self.stuck: dict[str, tuple[Lease, Change | None]] = {}  # leases that could not be given up, by uid
         self.closed = False
+        self._dismissed = False
 
     @property
     def executions(self) -> dict[str, Execution]:
@@ -128,13 +134,19 @@ class Engine:
         threading.Thread(target=copy_context().run, args=(call,), name="holdfast-run", daemon=True).start()
         return future
 
+    def dismiss(self) -> None:
+        """Let those who work here stop; once, since who is told twice waits for no step."""
+        if not self._dismissed:
+            self._dismissed = True
+            for crew in list(self.crews):
+                crew.stop()
+
     def close(self) -> None:
         """Give up all claims and close the store."""
         if self.closed:
             return
         self.closed = True
-        for crew in list(self.crews):
-            crew.stop()
+        self.dismiss()
         self.watch.stop()
         for run in list(self.held):
             lease = run._lease
@@ -177,7 +189,8 @@ class Holdfast(Operable):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self._engine.dismiss()  # here, on the loop that they work on
+        await aside(self._store, self.close)
 
     def close(self) -> None:
         """Give up all claims and close the store. May be repeated."""
@@ -216,7 +229,8 @@ class Holdfast(Operable):
         return self._handle(record)
 
     def _first(self, id: str, workflow: str | None, digest: str | None, tags: dict[str, str]) -> Create:
-        uid, now = new_uid(self._store.clock), self._store.clock.now()
+        now = self._store.clock.now()
+        uid = new_uid(self._store.clock, now)
         key = self._journals.new_key(uid)
         data: Data = {"definition": digest}
         payload = self._journals.seal(uid, key is not None, f"0/{Kind.CREATED}", data, "run")
@@ -367,37 +381,56 @@ class Holdfast(Operable):
 
         ``older_than`` spares those that were written to within that time. A run that somebody holds is never
         touched, nor are children of a run that has not ended, nor entries that a fork shares. With ``dry_run`` nothing
-        is deleted.
+        is deleted. Of the status ``away`` are runs that were moved to another store.
         """
         if older_than is None and not keep_last and statuses is None:
             raise UsageError("prune() would delete every ended run: say older_than=, keep_last= or statuses=")
         check_retention(older_than, keep_last)
         now = self._store.clock.now()
         limit = now - older_than // timedelta(microseconds=1) if older_than is not None else now
-        filter = Filter(statuses=statuses_of("statuses", ENDED if statuses is None else statuses))
+        # What was made later was written to later; but if some are spared by their number, all are counted.
+        made_by = None if keep_last else limit + 1
+        wanted = statuses_of("statuses", ENDED if statuses is None else statuses)
+        filter = Filter(statuses=wanted, created_before=made_by)
         pruned: list[str] = []
+        at_once = SWEPT if self._store.networked else IN_A_ROW
         seen, before = 0, None
         while page := (yield Read(lambda before=before: self._store.find(filter, before=before, limit=500))):  # type: ignore[misc]
             before = page[-1].uid
+            doomed: list[RunRecord] = []
             for record in page:
                 seen += 1
-                if seen <= keep_last or record.updated_at > limit or record.worker is not None:
+                kept = seen <= keep_last or record.updated_at > limit
+                if kept or record.worker is not None or record.was is not None:
                     continue
-                if (yield Read(lambda record=record: self._is_needed(record))):  # type: ignore[misc]
-                    continue
-                if dry_run or (yield Read(lambda record=record: self._delete(record))):  # type: ignore[misc]
-                    pruned.append(record.id)
+                if record.parent is None or not (yield Read(lambda record=record: self._is_needed(record))):  # type: ignore[misc]
+                    doomed.append(record)
+            for n in range(0, len(doomed), at_once):
+                some = doomed[n : n + at_once]
+                gone = some if dry_run else (yield Read(lambda some=some: self._swept(some)))  # type: ignore[misc]
+                pruned += [record.id for record in gone]
+                if not dry_run and self._is_others_turn():
+                    yield Nap(self._store.clock, TURN)
         return tuple(pruned)
+
+    def _swept(self, records: Sequence[RunRecord]) -> list[RunRecord]:
+        """Delete these, if they are as they were; which ones were. What shares entries is looked at by itself."""
+        gone = self._store.sweep(records)
+        return [record for record in records if record.uid in gone or self._delete(record)]
+
+    def _is_others_turn(self) -> bool:
+        """Whether one who writes much should pause, so that others on this machine can: they wait for one lock."""
+        return not self._store.networked and isinstance(self._store.clock, SystemClock)
 
     def _is_needed(self, record: RunRecord) -> bool:
         """Whether the run is a part of one that has not ended, and may still ask for its result or take it back."""
         parent = self._store.journal(record.parent) if record.parent is not None else None
-        return parent is not None and not parent.hidden and parent.status not in ENDED
+        return parent is not None and not parent.hidden and parent.status not in ENDED | {Status.AWAY}
 
     def _delete(self, record: RunRecord) -> bool:
         try:
             return self._store.delete(record.uid, expected=record)
-        except (Claimed, RunDamaged):
+        except (Claimed, Moved, RunDamaged):
             return False
 
     @Operation
@@ -429,6 +462,7 @@ class Holdfast(Operable):
 
     backup = Operation(archive.backup)
     restore = Operation(archive.restore)
+    move = Operation(moving.move)
 
 
 class AsyncHoldfast(Holdfast, Async):
@@ -470,6 +504,7 @@ class AsyncHoldfast(Holdfast, Async):
             key: str | None = None,
             dedup: str | None = None,
             ttl: float | timedelta | None = None,
+            within: Connection | None = None,
             **kwargs: Any,
         ) -> AsyncRun: ...
         async def queue(

@@ -51,7 +51,9 @@ class _Header(msgspec.Struct):
     documents: list[_Kept] = []
 
 
-class _Archived(msgspec.Struct):
+class Archived(msgspec.Struct):
+    """A whole run: its record, its journal and its inbox."""
+
     record: RunRecord
     entries: list[Entry]
     items: list[Item]
@@ -127,12 +129,12 @@ def _lines(store: Store, only: Collection[str] | None) -> Iterator[bytes]:
         before = page[-1].uid
         runs += [(len(record.lineage), record.uid) for record in page if only is None or record.uid in only]
     for _, uid in sorted(runs, reverse=True):  # forks first: what they share is in their origins when these are read
-        archived = _archived(store, uid)
+        archived = archived_run(store, uid)
         if archived is not None:
             yield msgspec.json.encode(archived) + b"\n"
 
 
-def _archived(store: Store, uid: str) -> _Archived | None:
+def archived_run(store: Store, uid: str) -> Archived | None:
     """One run as it is at one moment; None if it was deleted."""
     while True:
         # The inbox first: an item that is taken meanwhile is then in the journal too, and not in neither.
@@ -145,7 +147,7 @@ def _archived(store: Store, uid: str) -> _Archived | None:
         if (after.epoch, after.seq, after.hash) == (record.epoch, record.seq, record.hash):
             verify(record.id, entries)
             check_gapless(record.id, entries, record.base, record.seq)
-            return _Archived(record, entries, items, taken)
+            return Archived(record, entries, items, taken)
 
 
 def restore(hf: Holdfast, path: str) -> Op[tuple[str, ...]]:
@@ -170,8 +172,8 @@ def _restore(store: Store, path: str) -> tuple[str, ...]:
             raise RunExists(record.id, "a run of this id is in the store already; restore into an empty store")
     parked: list[str] = []
     for archived in sorted(runs, key=lambda archived: len(archived.record.lineage)):
-        record = replace(archived.record, worker=None)
-        if record.status not in ENDED and not record.hidden:
+        record = replace(archived.record, worker=None, was=None)
+        if record.status not in ENDED | {Status.AWAY} and not record.hidden:
             record = replace(record, status=Status.BLOCKED, reason=RESTORED)
             parked.append(record.id)
         store.adopt(record, archived.entries, archived.items, archived.taken)
@@ -188,11 +190,11 @@ def _is_here(store: Store, record: RunRecord) -> bool:
     return (
         here is not None
         and here.hash == record.hash
-        and (here.hidden or here.reason == RESTORED or here.status in ENDED)
+        and (here.hidden or here.reason == RESTORED or here.status in ENDED | {Status.AWAY})
     )
 
 
-def _read(path: str) -> tuple[list[_Kept], list[_Archived]]:
+def _read(path: str) -> tuple[list[_Kept], list[Archived]]:
     """The documents and runs of a backup, after its digest was checked."""
     try:
         with open(path, "rb") as file:
@@ -206,7 +208,7 @@ def _read(path: str) -> tuple[list[_Kept], list[_Archived]]:
         if header["oldest_reader"] > READER:
             raise StoreTooNew(path, "it was written by a newer Holdfast; upgrade this one", what="backup")
         documents = msgspec.json.decode(lines[0], type=_Header).documents
-        return documents, [msgspec.json.decode(line, type=_Archived) for line in lines[1:]]
+        return documents, [msgspec.json.decode(line, type=Archived) for line in lines[1:]]
     except OSError as error:
         raise StoreError(path, f"it could not be read: {error.strerror}", what="backup") from error
     except (ValueError, KeyError, TypeError) as error:

@@ -23,6 +23,7 @@ from holdfast.engine.drive import Op, Read, Settle
 from holdfast.engine.driving import drive_on
 from holdfast.engine.inputs import PLACE, QUEUE, Beginning, Input, Place
 from holdfast.engine.lease import Lease
+from holdfast.engine.within import finder, join, through
 from holdfast.errors import (
     DefinitionChanged,
     HoldfastError,
@@ -30,13 +31,14 @@ from holdfast.errors import (
 )
 from holdfast.fold import Fold
 from holdfast.journal import Data, genesis, next_entry
-from holdfast.model import Create, Kind, RunRecord, Status
-from holdfast.stores.base import check_id
+from holdfast.model import Create, Entry, Kind, RunRecord, Status
+from holdfast.stores.base import check_here, check_id
 
 if TYPE_CHECKING:
     from holdfast.commit import Ticket
     from holdfast.engine import Engine, Holdfast
     from holdfast.engine.run import Run
+    from holdfast.stores.joining import Connection, Guest
 
 
 def start(
@@ -78,6 +80,7 @@ def enqueue(
     key: str | None = None,
     dedup: str | None = None,
     ttl: float | timedelta | None = None,
+    within: Connection | None = None,
     **kwargs: Any,
 ) -> Op[Run]:
     """Leave a workflow to a worker (``hf.work()``, here or in another process); its run. See `start`.
@@ -86,19 +89,44 @@ def enqueue(
     that time. ``key`` is what the queue's limit ``per_key`` counts by. ``dedup`` names what is to be done once: while
     there is a run of this workflow with the same text (with ``ttl``, one that is younger than so many seconds), that
     run is given, whatever its arguments and however it ended.
+
+    ``within`` is a connection of your own to the store's database, in a transaction: a `psycopg.Connection` (in async
+    code `psycopg.AsyncConnection`), or a `sqlite3.Connection` to the same file. The run is made in that transaction, so
+    it is there, and workers are told, if and only if and when you commit; until then its handle knows no such run.
     """
     beginning = checked(hf, workflow, args, kwargs, deadline)
     place = checked_place(queue, priority, key, delay, hf._store.clock.now())
     check_dedup(id, dedup, ttl)
+    guest = (yield from join(hf, within)) if within is not None else None
     if dedup is not None:
         seconds = None if ttl is None else seconds_of("ttl", ttl)
-        id, record = yield from find_alike(hf._store, beginning.workflow, dedup, ttl=seconds)
+        find = finder(guest) if guest is not None else None
+        id, record = yield from find_alike(hf._store, beginning.workflow, dedup, ttl=seconds, find=find)
         if record is not None:
+            check_here(record)
             return hf._handle(record)
+    if guest is not None:
+        return (yield from _begin_within(hf, guest, beginning, id, tags_of(tags), place, alike=dedup is not None))
     run, _ = yield from begin(
         hf._engine, hf._run_class, beginning, id, held=False, tags=tags_of(tags), place=place, alike=dedup is not None
     )
     hf._engine.bell.ring()
+    return run
+
+
+def _begin_within(
+    hf: Holdfast, guest: Guest, beginning: Beginning, id: str | None, tags: dict[str, str], place: Place, *, alike: bool
+) -> Op[Run]:
+    """The run of that id, made in a transaction of the user's own if there is none."""
+    engine = hf._engine
+    create, _ = create_of(engine, beginning, check_id(id) if id is not None else None, None, tags, place)
+    record = yield from through(guest.create(create))
+    run = hf._run_class(engine, record.id, record.uid)
+    run._promised = True
+    check_here(record)
+    if record.uid != create.record.uid and not alike:
+        first = yield from through(guest.entry(record.uid, record.base))
+        yield Read(lambda: _check_same(engine, record, beginning, first))
     return run
 
 
@@ -148,6 +176,7 @@ def begin(
     if id is not None:
         record = yield Read(lambda: store.get(check_id(id)))
         if record is not None:
+            check_here(record)
             if not alike:
                 yield Read(lambda: _check_same(engine, record, beginning))
             return run_class(engine, record.id, record.uid), None
@@ -199,7 +228,8 @@ def create_of(
 ) -> tuple[Create, Data]:
     """What makes the run, and what its first entry says."""
     clock, given = engine.store.clock, beginning.given
-    uid, now = new_uid(clock), clock.now()
+    now = clock.now()
+    uid = new_uid(clock, now)
     key = engine.journals.new_key(uid)
     data: Data = {"definition": given.digest, "args": given.args, "kwargs": given.kwargs, "version": beginning.version}
     data["module"] = beginning.module
@@ -235,14 +265,16 @@ def create_of(
     return Create(record, (next_entry(root, 0, Kind.CREATED, now, None, payload),)), data
 
 
-def _check_same(engine: Engine, record: RunRecord, beginning: Beginning) -> None:
+def _check_same(engine: Engine, record: RunRecord, beginning: Beginning, first: Entry | None = None) -> None:
+    """Refuse a run that was made for something else. ``first`` is its first entry, if it was read already."""
     if record.workflow != beginning.workflow or record.queue is None:
         what = f"workflow {record.workflow!r}" if record.queue is not None else "a loop that is driven by hand"
         raise DefinitionChanged(record.id, f"it is a run of {what}, not of {beginning.workflow!r}; use another id")
-    uid, first = engine.journals.entry(record, record.base)
     if record.lineage:
         return  # a fork's input is what it was forked with
-    if engine.journals.data(record.id, uid, first).get("definition") != beginning.given.digest:
+    if first is None:
+        _, first = engine.journals.entry(record, record.base)
+    if engine.journals.data(record.id, record.uid, first).get("definition") != beginning.given.digest:
         raise DefinitionChanged(
             record.id, f"it was started with other arguments for {beginning.workflow}; use another id, or fork it"
         )

@@ -48,6 +48,12 @@ class Bell:
             with suppress(RuntimeError):  # its loop is closed, so nobody waits there any longer
                 loop.call_soon_threadsafe(event.set)
 
+    def announce(self) -> None:
+        """Wake everybody who listens, in other processes too: something was set that workers go by."""
+        if isinstance(self._store, Telling):
+            self._store.tell()
+        self.ring()
+
     def _attend(self) -> None:
         """From the first time on that somebody listens here, let the store tell."""
         if not self._attends:

@@ -18,7 +18,7 @@ from holdfast.engine.outcomes import Continued
 from holdfast.engine.replay import is_replaying
 from holdfast.engine.scope import Scope
 from holdfast.engine.waits import here
-from holdfast.errors import RunEnded, RunError, RunNotFound, UsageError
+from holdfast.errors import Moved, RunEnded, RunError, RunNotFound, UsageError
 from holdfast.journal import Data
 from holdfast.model import ENDED, Kind
 from holdfast.stores.base import check_id
@@ -40,7 +40,7 @@ def _record(scope: Scope, name: str, make: Callable[[Scope], Any]) -> Op[Any]:
     execution.consumed.add(key)
     value = make(scope)
     stored = execution.codec.encode(value, name)
-    yield from execution.write([(Kind.DONE, {"key": key, "n": n, "result": stored})])
+    yield from execution.write_by([(Kind.DONE, {"key": key, "n": n, "result": stored})], gives=True)
     return value
 
 
@@ -87,7 +87,7 @@ def patched(name: str) -> bool:
             execution.patches[name] = False
         else:
             execution.patches[name] = True
-            drive(execution.write([(Kind.DONE, {"key": key})]), execution.committer)
+            drive(execution.write_by([(Kind.DONE, {"key": key})], gives=True), execution.committer)
     return execution.patches[name]
 
 
@@ -117,14 +117,13 @@ def _emit(scope: Scope, stream: str, value: Any) -> Op[None]:
         return
     execution.consumed.add(key)
     data: Data = {"key": key, "n": n, "stream": stream, "value": execution.codec.encode(value, "emit.value")}
-    yield from execution.write([(Kind.EMITTED, data)], "output")
-    execution.engine.bell.ring()
+    yield from execution.write_by([(Kind.EMITTED, data)], "output", told=execution.engine.bell.ring)
 
 
 def send(run: str, message: Any, *, topic: str | None = None) -> None:
     """Send a message to another run, exactly once. From outside of a workflow, use ``run.send(...)``.
 
-    Raises `RunNotFound`, or `RunEnded` if nothing receives it any longer.
+    Raises `RunNotFound`, `RunEnded` if nothing receives it any longer, or `Moved` if that run lives in another store.
     """
     check_texts(topic=topic)
     scope = here("send()")
@@ -137,6 +136,7 @@ def _send(scope: Scope, to: str, message: Any, topic: str | None) -> Op[None]:
     if (yield from execution.recall_now(scope, key, n, "send")) is not None:
         return
     execution.consumed.add(key)
+    yield from execution.make_sure()
     refused = yield from execution.unharmed(_post(scope, key, to, message, topic))
     if refused is not None:
         yield from fail(execution, key, {"key": key, "n": n}, refused)
@@ -155,7 +155,10 @@ def _post(scope: Scope, key: str, to: str, message: Any, topic: str | None) -> O
         return RunNotFound(to, "there is no such run, so no message can be sent to it")
     if record.status in ENDED and not (yield Read(lambda: was_posted(engine, record, unique))):
         return RunEnded(to, f"it is {record.status}, so nothing receives the message")
-    yield from post_message(engine, record, message, topic, unique, by=f"run {own.record.id}")
+    try:
+        yield from post_message(engine, record, message, topic, unique, by=f"run {own.record.id}")
+    except Moved as elsewhere:  # that one, and not the run that sends
+        return None if (yield Read(lambda: was_posted(engine, record, unique))) else elsewhere
     return None
 
 

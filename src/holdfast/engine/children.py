@@ -201,20 +201,23 @@ def notify(run: Run, lease: Lease) -> Op[None]:
     if parent is None:
         return
     store = run._store
+    lease.untold = True  # if that fails, whoever claims the run next does it
     record = yield Read(lambda: store.journal(parent["uid"]))
-    if record is None or record.hidden:
+    if record is None or record.hidden or record.status is Status.AWAY:
+        lease.untold = False
         return
     # Its epoch makes the key a new one each time: a child that was tried again ends again.
     key = f"child:{run.uid}.{lease.record.epoch}"
     item = run._journals.item(record, key, "child", {"key": parent["key"], "id": run.id}, wakes=True)
     yield Read(lambda: store.post(record.uid, item))
+    lease.untold = False
     run._engine.watch.tell(record.uid)
     run._engine.bell.ring()
 
 
 def open_children(run: Run) -> Op[list[Run]]:
     """The children that the run started, also before it began anew, and that have not ended."""
-    going = Filter(parent=run.uid, statuses=tuple(frozenset(Status) - ENDED))
+    going = Filter(parent=run.uid, statuses=tuple(frozenset(Status) - ENDED - {Status.AWAY}))
     found = yield Read(lambda: run._store.find(going, limit=100_000))
     return [run._sibling(record.id, record.uid) for record in found]
 

@@ -7,7 +7,7 @@ made. Two that start at the same time come to the same number, and so to the sam
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from hashlib import blake2b
 
 from holdfast.engine.drive import Op, Read
@@ -25,19 +25,29 @@ def prefix_of(name: str, key: str) -> str:
     return f"{name[:250]}({key})#"
 
 
+Find = Callable[[Filter, str | None, int], Op[list[RunRecord]]]
+
+
 def find_alike(
-    store: Store, name: str, key: str, *, ttl: float | None = None, but: Collection[Status] = ()
+    store: Store,
+    name: str,
+    key: str,
+    *,
+    ttl: float | None = None,
+    but: Collection[Status] = (),
+    find: Find | None = None,
 ) -> Op[tuple[str, RunRecord | None]]:
     """The id for a start of this workflow or flow with this key, and the run of it that counts, if there is one.
 
-    A run counts unless it is older than ``ttl`` seconds, or has one of the statuses in ``but``.
+    A run counts unless it is older than ``ttl`` seconds, or has one of the statuses in ``but``. ``find`` looks for
+    it in another way than the store's own.
     """
     prefix = prefix_of(name, key)
     numbered: list[tuple[int, RunRecord]] = []
     page, before = None, None
     while not numbered and page != []:  # the ids of their children begin alike
-        page = yield Read(lambda before=before: store.find(Filter(prefix=prefix), before=before, limit=_LOOK_AT))  # type: ignore[misc]
-        numbered = [(int(number), one) for one in page if (number := one.id.removeprefix(prefix)).isdecimal()]
+        page = yield from (find or _finder(store))(Filter(prefix=prefix), before, _LOOK_AT)
+        numbered = [(int(tail), one) for one in page if (tail := one.id.removeprefix(prefix)).isdecimal()]
         before = page[-1].uid if page else None
     if not numbered:
         return f"{prefix}1", None
@@ -46,3 +56,10 @@ def find_alike(
     if young and newest.status not in but:
         return newest.id, newest
     return f"{prefix}{number + 1}", None
+
+
+def _finder(store: Store) -> Find:
+    def find(filter: Filter, before: str | None, limit: int) -> Op[list[RunRecord]]:
+        return (yield Read(lambda: store.find(filter, before=before, limit=limit)))  # type: ignore[no-any-return]
+
+    return find

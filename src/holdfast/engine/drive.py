@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Generator
+from threading import Lock
 from types import MethodType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
 
@@ -55,13 +56,21 @@ class Call:
 
 
 class Nap:
-    """Wait for some seconds, in place."""
+    """Wait for some seconds, in place. A thread goes on as soon as it gets ``gate``, if there is one."""
 
-    __slots__ = ("clock", "seconds")
+    __slots__ = ("clock", "gate", "seconds")
 
-    def __init__(self, clock: Clock, seconds: float) -> None:
+    def __init__(self, clock: Clock, seconds: float, gate: Lock | None = None) -> None:
         self.clock = clock
         self.seconds = seconds
+        self.gate = gate
+
+    def sleep(self) -> None:
+        """The waiting of a thread."""
+        if self.gate is not None:
+            self.gate.acquire(timeout=self.seconds)
+        else:
+            self.clock.sleep(self.seconds)
 
     async def nap(self) -> None:
         """The waiting of an async caller. A clock of a test's own says itself how time passes."""
@@ -152,7 +161,7 @@ def drive(operation: Op[R], committer: Committer) -> R:
                     if hasattr(value, "__await__"):
                         refuse_awaitable(value, request.function)
                 elif type(request) is Nap:
-                    request.clock.sleep(request.seconds)
+                    request.sleep()
                     value = None
                 else:
                     assert type(request) is Listen

@@ -141,7 +141,7 @@ def execute(run: Run, lease: Lease) -> Op[Status]:
     try:
         return (yield from finish(run, execution, outcome))
     except LeaseLost:
-        return Status.RUNNING
+        return (yield from _refused(run, lease))
     except BaseException:  # how it ended could not be written: a full disk, say
         yield from run._let_go(lease)
         raise
@@ -313,11 +313,22 @@ def finish(run: Run, execution: Execution, outcome: Outcome) -> Op[Status]:
             if not isinstance(error, LeaseLost):
                 yield from run._let_go(lease)
                 raise error
-            run._give_up(lease)
-            tell(WARNING, "run.lost", "run {run}: another worker took it over, so this one stopped", run=run.id)
-            return Status.RUNNING
+            return (yield from _refused(run, lease))
         case Suspended():
             return (yield from suspend(run, execution))
+
+
+def _refused(run: Run, lease: Lease) -> Op[Status]:
+    """A write was refused: somebody else has the run, or it was built on a write that had failed.
+
+    In the latter case (a full disk) the run is still ours, and nobody else would go on with it as long as we live.
+    """
+    if (yield Read(lease.is_current)):
+        yield from run._let_go(lease)
+        return Status.READY
+    run._give_up(lease)
+    tell(WARNING, "run.lost", "run {run}: another worker took it over, so this one stopped", run=run.id)
+    return Status.RUNNING
 
 
 def left_out(key: str) -> str:

@@ -63,6 +63,9 @@ def _edited(run: Run, record: RunRecord, fold: Fold, saved: Saved | None, update
 def edited_text(run: Run, record: RunRecord, at: int, update: Any) -> tuple[bytes, int | None]:
     """What a fork at this entry saves to begin with: the text, and the snapshot that it builds on, if it does."""
     saved = run._journals.state(record, at)
+    if record.queue is None:
+        kept = {**saved.tree, "step": int(saved.tree["step"]) + 1} if saved is not None else {"step": 0}  # type: ignore[arg-type]
+        return to_text({"s": {**kept, "state": run._codec.encode(update, "state")}}), None
     edited: Edited | None = _edited(run, record, run._journals.fold(record, at), saved, update, None)
     if edited is None:
         raise UsageError(

@@ -67,6 +67,7 @@ class Execution:
         self.began_at = lease.seq
         self.replays = len(lease.fold.log) > 1
         self._unwinds = 0
+        self._unsure: Ticket | None = None  # the last write of something that the workflow was given before it lasts
         self._places: dict[tuple[str, int], str] | None = None
         self.root = Scope(self, "")
 
@@ -274,6 +275,8 @@ class Execution:
         self.called.add(key)
         self.active[key] = time.monotonic()
         try:
+            if self._unsure is not None:
+                yield from self.make_sure()
             if self.engine.tracer is None:
                 return (yield from self._act(scope, data, step, args, kwargs, trees, named))
             with self.engine.tracer.step(self, step, key):
@@ -340,6 +343,33 @@ class Execution:
         assert isinstance(ticket.write, Append)
         return ticket.write.entries[0].seq if ticket.write.entries else self.lease.seq
 
+    def write_by(
+        self,
+        lines: list[tuple[str, Data]],
+        what: str = "entry",
+        *,
+        gives: bool = False,
+        told: Callable[[], None] | None = None,
+    ) -> Op[None]:
+        """Journal entries in passing: an event loop is not held up for them, since what follows comes after them.
+
+        With ``gives`` the workflow goes by what they say, so nothing is done outside of it before they are lasting.
+        ``told`` is called when they are.
+        """
+        ticket = self.submit(lines, what)
+        if self.committer.send_off(ticket, told):
+            self._unsure = ticket if gives else self._unsure
+            return
+        yield from self.settle(ticket)
+        if told is not None:
+            told()
+
+    def make_sure(self) -> Op[None]:
+        """Before something is done outside: what the workflow was given must not be another one after a crash."""
+        ticket = self._unsure
+        if ticket is not None and (not ticket.settled or ticket.outcome is not None):
+            yield from self.settle(ticket)
+
     def submit(self, lines: Sequence[tuple[str, Data]], what: str = "entry", **how: Any) -> Ticket:
         """Put entries in line to be journaled."""
         return self.submitted(partial(self.lease.write, lines, what=what, **how))
@@ -393,10 +423,14 @@ class Execution:
             self.unwind(Aborted(error))
 
     def submit_started(self, key: str) -> None:
-        """Say that a step has been running for a while. Called by the heartbeat."""
-        with self.lease.lock:
+        """Say that a step has been running for a while, unless it has the lease to itself, being transactional."""
+        if not self.lease.lock.acquire(blocking=False):
+            return
+        try:
             fold = self.lease.fold
             if key not in self.active or key in fold.started or key in fold.intents or self.outcome is not None:
                 return
             ticket = self.lease.write([(Kind.STARTED, {"key": key})])
+        finally:
+            self.lease.lock.release()
         self.committer.settle(ticket)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.clock import new_uid
 from holdfast.codec import Tree
-from holdfast.engine.checks import check_seq
+from holdfast.engine.checks import check_seq, check_texts
 from holdfast.engine.define import registered
 from holdfast.engine.drive import Op, Read, Settle
 from holdfast.engine.edits import edited_text
@@ -37,6 +37,7 @@ def fork(
     results: Mapping[str, Any] | None = None,
     answers: Mapping[str, Any] | None = None,
     edit: Any = None,
+    by: str | None = None,
 ) -> Op[Run]:
     """A new run that shares this one's history up to ``at`` (by default: all of it) and then goes its own way.
 
@@ -44,9 +45,10 @@ def fork(
     beginning, unless ``at`` says otherwise), ``results`` what steps gave, by their keys, and ``answers`` what was
     answered, by the keys of the questions (``ask#1``); then it goes on right after the first of these. With
     ``at="failure"`` it goes on right before the step that failed. Its deadline begins anew. Of a graph's run, ``edit``
-    is an update of the state that it begins with.
+    is an update of the state that it begins with; of one that is driven by hand, it is that state. Who did it (``by``)
+    is journaled.
     """
-    way = {"at": at, "id": id, "input": input, "results": results, "answers": answers, "edit": edit}
+    way = {"at": at, "id": id, "input": input, "results": results, "answers": answers, "edit": edit, "by": by}
     [made] = yield from fork_each(run, [way])
     return made
 
@@ -56,10 +58,10 @@ def fork_each(run: Run, ways: Sequence[Mapping[str, Any]]) -> Op[list[Run]]:
     record = yield Read(run._record)
     creates: list[Create] = []
     for way in ways:
-        unknown = set(way) - {"at", "id", "input", "results", "answers", "edit"}
+        unknown = set(way) - {"at", "id", "input", "results", "answers", "edit", "by"}
         if unknown:
             raise UsageError(
-                f"fork has no {', '.join(sorted(unknown))}; it takes at, id, input, results, answers, edit"
+                f"fork has no {', '.join(sorted(unknown))}; it takes at, id, input, results, answers, edit, by"
             )
         creates.append((yield Read(lambda way=way: _create(run, record, **way))))  # type: ignore[misc]
     tickets = [run._committer.submit(create) for create in creates]
@@ -86,15 +88,20 @@ def _create(
     results: Mapping[str, Any] | None = None,
     answers: Mapping[str, Any] | None = None,
     edit: Any = None,
+    by: str | None = None,
 ) -> Create:
+    check_texts(by=by)
     changed = {**(results or {}), **_checked(run, record, answers or {})}
     point, again = _point(run, record, at, bool(input), list(changed))
     again = [key for key in again if key not in changed]
     origin, shared = run._journals.entry(record, point)
-    uid, now = new_uid(run._store.clock), run._store.clock.now()
+    now = run._store.clock.now()
+    uid = new_uid(run._store.clock, now)
     fork_id = check_id(id if id is not None else f"{run.id[:490]}.fork-{uid[-8:]}")
     key = run._journals.new_key(uid)
     data: Data = {"from": record.id, "origin": origin, "at": point}
+    if by is not None:
+        data["by"] = by
     if again:
         data["again"] = again
     if changed:

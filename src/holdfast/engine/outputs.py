@@ -13,6 +13,7 @@ from holdfast.engine.outcomes import Unwind
 from holdfast.fold import name_in
 from holdfast.journal import is_live, live_ranges
 from holdfast.model import ENDED, Kind, RunRecord, Status
+from holdfast.stores.base import check_here
 from holdfast.views import Output, Page, StepInfo, moment
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _between(run: Run, record: RunRecord, lo: int, hi: int) -> list[Output]:
     ranges = live_ranges(record.rewinds, record.seq)
     said = [entry.seq for entry in run._journals.headers(record, lo, hi) if entry.kind == Kind.EMITTED]
     found: list[Output] = []
-    for first, last in _stretches([seq for seq in said if is_live(ranges, seq)]):
+    for first, last in stretches([seq for seq in said if is_live(ranges, seq)]):
         for uid, entry in run._journals.entries(record, first, last):
             data = run._journals.data(run.id, uid, entry)
             if "erased" not in data:
@@ -51,7 +52,7 @@ def _between(run: Run, record: RunRecord, lo: int, hi: int) -> list[Output]:
     return found
 
 
-def _stretches(seqs: list[int]) -> list[tuple[int, int]]:
+def stretches(seqs: list[int]) -> list[tuple[int, int]]:
     """The numbers as stretches without gaps, so that what lies between them is not read: it may be large."""
     found: list[tuple[int, int]] = []
     for seq in seqs:
@@ -104,6 +105,7 @@ def _more(run: Run, stream: str, after: int) -> Op[tuple[list[Output], int, bool
                 return mine, after, over and after == record.seq
         if over:
             return [], after, True
+        check_here(record)
         yield Listen(run._engine.bell, heard, 1.0 if record.status is Status.RUNNING else None)
 
 

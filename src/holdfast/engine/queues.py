@@ -147,7 +147,7 @@ class Queue(Operable):
             gone = yield Read(lambda version=version: self._store.put_document(KIND, self.name, None, version))  # type: ignore[misc]
             if gone:
                 break
-        self._engine.bell.ring()
+        yield Read(self._engine.bell.announce)
         return gone
 
     def _change(self, decide: Callable[[Settings], Settings]) -> Op[None]:
@@ -156,7 +156,7 @@ class Queue(Operable):
             return after if after != before else None
 
         yield Read(lambda: change(self._store, self.name, unless_same))
-        self._engine.bell.ring()
+        yield Read(self._engine.bell.announce)
 
 
 class AsyncQueue(Queue, Async):

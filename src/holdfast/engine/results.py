@@ -24,6 +24,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.model import ENDED, RunRecord, Status
+from holdfast.stores.base import check_here
 
 if TYPE_CHECKING:
     from holdfast.engine.run import Run
@@ -61,6 +62,7 @@ def wait(run: Run, *, timeout: float | None = None) -> Op[Status]:
     while True:
         heard = yield Read(engine.bell.heard)
         record = yield Read(run._record)
+        check_here(record)
         if record.status in ENDED or record.status is Status.BLOCKED:
             return record.status  # type: ignore[no-any-return]
         now = clock.now()

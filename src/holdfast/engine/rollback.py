@@ -12,10 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.checks import check_seq
+from holdfast.engine.checks import check_seq, check_texts
 from holdfast.engine.drive import Async, Call, Nap, Op, Read
 from holdfast.engine.failures import one_line
 from holdfast.engine.pauses import drain
+from holdfast.engine.revived import note_revival
 from holdfast.engine.steps import effect
 from holdfast.engine.undo import find
 from holdfast.errors import UsageError
@@ -47,13 +48,14 @@ def _action(mark: Mark) -> Any:
     return "undo" if mark.data.get("undo") and "erased" not in mark.data else "irreversible"
 
 
-def rollback(run: Run, to: int, *, then: Status | str | None = None) -> Op[RollbackReport]:
+def rollback(run: Run, to: int, *, then: Status | str | None = None, by: str | None = None) -> Op[RollbackReport]:
     """Undo the effects after this entry, newest first, and go on from there. The history stays.
 
     An undo that fails is reported and the others are still made. Works on ended runs too, which can then go on; with
-    ``then="cancelled"`` the run is given up instead.
+    ``then="cancelled"`` the run is given up instead. Who did it (``by``) is journaled.
     """
     check_seq("to", to)
+    check_texts(by=by)
     if then not in (None, Status.CANCELLED):
         raise UsageError(f"then={then!r}: after a rollback a run goes on, or it is 'cancelled'")
     if run._active:
@@ -62,7 +64,10 @@ def rollback(run: Run, to: int, *, then: Status | str | None = None) -> Op[Rollb
         )
     from holdfast.engine.wishes import wishes
 
-    ending: Data = {"cancelled": {"error": "rolled back", "by": None}} if then is not None else {}
+    ending: Data = {"cancelled": {"error": "rolled back", "by": by}} if then is not None else {}
+    if by is not None:
+        ending["by"] = by
+    yield from note_revival(run._store, (yield Read(run._record)))
     lease, owned = yield from run._enter(allow=LIVE | ENDED | {Status.BLOCKED})
     try:
         took = (yield from wishes(run)) if lease.fold.ended is not None else ()  # they were about what has ended
@@ -73,7 +78,7 @@ def rollback(run: Run, to: int, *, then: Status | str | None = None) -> Op[Rollb
 
 
 def begin_rollback(run: Run, lease: Lease, to: int, ending: Data, took: tuple[str, ...] = ()) -> Op[RollbackReport]:
-    """Roll back under a lease. ``ending`` says how the run ends with it, if it does; ``took`` what asked for that."""
+    """Roll back under a lease. ``ending`` says how it ends, if it does, and who did it; ``took`` what asked for it."""
     yield from drain(run, lease)  # an effect that was marked while the run was held is one to deal with
     record = yield Read(run._record)
     plan = rollback_plan(lease.fold, record, to)

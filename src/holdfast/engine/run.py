@@ -66,6 +66,7 @@ class Run(Operable):
         self._active: set[str] = set()
         self._inside = False  # of a ``with run.claim():`` block
         self._adopted = False  # whether it drives the run's workflow
+        self._promised = False  # whether it was made in a transaction of the user's own, and not seen since
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id!r}>"
@@ -75,7 +76,11 @@ class Run(Operable):
     def _record(self) -> RunRecord:
         record = self._store.journal(self.uid)
         if record is None or record.hidden:
+            if self._promised:
+                problem = "the transaction in which it was enqueued is not committed yet, or was rolled back"
+                raise RunNotFound(self.id, f"{problem}; once it is committed, the run is there")
             raise RunNotFound(self.id, "the run was deleted")
+        self._promised = False
         return record
 
     def _refold(self, record: RunRecord) -> Fold:
@@ -199,7 +204,8 @@ class Run(Operable):
             rests = change
             if rests is None:
                 yield from self._catch_up(lease)  # a write that failed must not be counted
-                rests = Change(status=resting_status(lease.fold, lease.record), release=True)
+                status = Status.READY if lease.untold else resting_status(lease.fold, lease.record)
+                rests = Change(status=status, release=True)
             yield from self._write(lease, (), change=rests)
         except LeaseLost:
             pass
@@ -365,6 +371,7 @@ class Run(Operable):
     redact = Operation(redact)
     send = Operation(messages.send)
     follow = outputs.follow
+    entries = Operation(streams.entries)
     events = streams.events
     states = streams.states
     activity = outputs.activity
@@ -484,6 +491,7 @@ class AsyncRun(Run, Async):
             results: Mapping[str, Any] | None = None,
             answers: Mapping[str, Any] | None = None,
             edit: Any = None,
+            by: str | None = None,
         ) -> AsyncRun: ...
 
     def claim(self) -> AsyncHolding:  # type: ignore[override]
@@ -530,11 +538,14 @@ def run_info(record: RunRecord) -> RunInfo:
         key=record.lane,
         parent=record.parent,
         wake_at=moment(record.wake_at) if record.wake_at is not None else None,
+        away=record.away,
     )
 
 
 def _reason(record: RunRecord) -> str | None:
     """Why a run does not go on, if it is not its own doing."""
+    if record.status is Status.AWAY:
+        return f"was moved to {record.away}" if record.was is None else f"is being moved between here and {record.away}"
     idle = record.reason is None and record.status is Status.READY and record.queue is not None
     if idle and record.workflow not in registered_names():
         return f"waits for a process that declares workflow {record.workflow!r}"

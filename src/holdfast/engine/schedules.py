@@ -25,7 +25,15 @@ from holdfast.engine.drive import Async, Op, Operable, Read, Settle
 from holdfast.engine.drive import Operation as operation
 from holdfast.engine.events import INFO, WARNING, tell
 from holdfast.engine.inputs import QUEUE, Beginning, Input, Place
-from holdfast.errors import HoldfastError, ScheduleNotFound, StoreDamaged, StoreError, UsageError, shown
+from holdfast.errors import (
+    HoldfastError,
+    ScheduleMoved,
+    ScheduleNotFound,
+    StoreDamaged,
+    StoreError,
+    UsageError,
+    shown,
+)
 from holdfast.model import Document
 from holdfast.stores.base import MAX_ID, Store
 from holdfast.views import ScheduleInfo, moment
@@ -64,6 +72,13 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     key_blob: bytes | None = None
     last_at: int | None = None
     last_run: str | None = None
+    away: str | None = None  # the store in which it is, if that is another one; here it is paused
+    was_paused: bool | None = None  # while it is being moved: whether it is paused in the end where it then is
+
+    def check_here(self, id: str) -> None:
+        """Raise `ScheduleMoved` if it is in another store."""
+        if self.away is not None:
+            raise ScheduleMoved(id, self.away, settled=self.was_paused is None)
 
 
 def read_plan(store: Store, document: Document) -> Plan:
@@ -74,6 +89,14 @@ def read_plan(store: Store, document: Document) -> Plan:
         remedy = f"hf.get_schedule({document.name!r}).delete() forgets it"
         problem = f"what it says of the schedule {document.name!r} cannot be read ({error}); {remedy}"
         raise StoreDamaged(store.place, problem) from None
+
+
+def read_plan_or_none(document: Document) -> Plan | None:
+    """What a document says, if that can be read: one that is damaged can be deleted, too."""
+    try:
+        return msgspec.json.decode(document.value, type=Plan)
+    except msgspec.MsgspecError:
+        return None
 
 
 def paused(value: bytes) -> bytes:
@@ -131,7 +154,7 @@ def fire(engine: Engine, told: set[str]) -> Op[int | None]:
     moments: list[int] = []
     for document in documents:
         try:
-            plan = yield from _fire_one(engine, document)
+            plan = yield from fire_one(engine, document)
         except HoldfastError as error:
             if isinstance(error, StoreError) and not isinstance(error, StoreDamaged):
                 raise
@@ -145,7 +168,8 @@ def fire(engine: Engine, told: set[str]) -> Op[int | None]:
     return min(moments, default=None)
 
 
-def _fire_one(engine: Engine, document: Document) -> Op[Plan | None]:
+def fire_one(engine: Engine, document: Document) -> Op[Plan | None]:
+    """Make the runs of a schedule that are due; the plan as it is then."""
     store, id = engine.store, document.name
     plan, now = read_plan(store, document), store.clock.now()
     if plan.paused or plan.next_at > now:
@@ -219,6 +243,7 @@ class Schedule(Operable):
     def trigger(self) -> Op[Run]:
         """Make a run of it now, beside those of its ticks; the run. It waits in the queue for a worker."""
         plan = yield Read(self._plan)
+        plan.check_here(self.id)
         name = f"schedule:{self.id}!{new_uid(self._store.clock)}"
         id, uid = yield from begin(self._engine, self.id, plan, name)
         self._engine.bell.ring()
@@ -228,6 +253,9 @@ class Schedule(Operable):
     def delete(self) -> Op[bool]:
         """Delete it; False if it was gone already. Its runs stay."""
         while document := (yield Read(lambda: self._store.document(KIND, self.id))):
+            plan = read_plan_or_none(document)
+            if plan is not None and plan.was_paused is not None:
+                plan.check_here(self.id)
             version = document.version
             if (yield Read(lambda version=version: self._store.put_document(KIND, self.id, None, version))):  # type: ignore[misc]
                 return True
@@ -237,10 +265,11 @@ class Schedule(Operable):
         def decided(before: Plan | None) -> Plan:
             if before is None:
                 raise ScheduleNotFound(self.id, self._store.place)
+            before.check_here(self.id)
             return decide(before)
 
         yield Read(lambda: change(self._store, self.id, decided))
-        self._engine.bell.ring()
+        yield Read(self._engine.bell.announce)
 
 
 class AsyncSchedule(Schedule, Async):
@@ -295,7 +324,7 @@ def schedule(
         next_at=next_tick(cron, tz, now),
     )
     yield Read(lambda: change(hf._store, id, lambda before: _declared(hf._engine, id, before, made, paused)))
-    hf._engine.bell.ring()
+    yield Read(hf._engine.bell.announce)
     return (AsyncSchedule if isinstance(hf, Async) else Schedule)(hf, id)
 
 
@@ -303,6 +332,7 @@ def _declared(engine: Engine, id: str, before: Plan | None, made: Plan, paused: 
     """The plan after it was declared: where it stands in time stays, while its ticks do."""
     if before is None:
         return made
+    before.check_here(id)
     keeps_time = (before.cron, before.tz) == (made.cron, made.tz)
     resumed = before.paused and paused is False
     made = replace(
@@ -357,6 +387,7 @@ def schedule_info(id: str, plan: Plan) -> ScheduleInfo:
         next_at=moment(plan.next_at),
         last_at=moment(plan.last_at) if plan.last_at is not None else None,
         last_run=plan.last_run,
+        away=plan.away,
     )
 
 

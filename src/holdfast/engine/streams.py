@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.codec import patch
 from holdfast.engine.checkpoint import Checkpoint, StepsAt
-from holdfast.engine.checks import check_seq
+from holdfast.engine.checks import check_history_page, check_seq
 from holdfast.engine.define import state_type
 from holdfast.engine.drive import Async, Listen, Op, Read, drive, drive_async
 from holdfast.engine.journals import Saved
+from holdfast.errors import Redacted
 from holdfast.journal import is_live, live_ranges
 from holdfast.model import ENDED, Entry, Kind, RunRecord, Status
-from holdfast.views import EntryContents, moment
+from holdfast.stores.base import check_here
+from holdfast.views import EntryContents, Page, moment
 
 if TYPE_CHECKING:
     from holdfast.engine.run import Run
@@ -38,6 +40,21 @@ def states(run: Run, *, after: int | None = None) -> Any:
     In async code: ``async for checkpoint in run.states()``. ``after`` is the ``seq`` to go on from.
     """
     return _stream(run, after, _checkpoint)
+
+
+def entries(run: Run, *, limit: int = 100, after: str | None = None) -> Op[Page[EntryContents]]:
+    """The run's entries with what they say, oldest first, also those that a rollback abandoned.
+
+    Of a save is told what comes next, and not the state. One that cannot be read any longer, because it was erased,
+    says that it was.
+    """
+    check_history_page(limit, after, None)
+    record = yield Read(run._record)
+    reader = Reader(run, -1 if after is None else int(after))
+    reader.record = record
+    hi = min(reader.after + limit, record.seq)
+    found = yield Read(lambda: reader.all_up_to(hi))
+    return Page(tuple(found), str(hi) if hi < record.seq else None)
 
 
 def _stream(run: Run, after: int | None, make: Callable[[Reader, str, Entry], T | None]) -> Any:
@@ -77,6 +94,7 @@ class Reader:
                 found = yield Read(partial(self._read, make))
                 self.over = record.status in ENDED and self.after == record.seq
                 return found  # type: ignore[no-any-return]
+            check_here(record)
             if record.status in ENDED:
                 self.over = True
                 return []
@@ -93,6 +111,17 @@ class Reader:
         ]
         found = [one for uid, entry in entries if (one := make(self, uid, entry)) is not None]
         self.after = upto
+        return found
+
+    def all_up_to(self, hi: int) -> list[EntryContents]:
+        """The entries that follow, also those that were abandoned."""
+        found: list[EntryContents] = []
+        for uid, entry in self.run._journals.entries(self.record, self.after + 1, hi):
+            try:
+                found.append(_event(self, uid, entry))
+            except Redacted:
+                self.forget()
+                found.append(EntryContents(entry.seq, entry.kind, moment(entry.at), {"erased": True}))
         return found
 
     def saved(self, uid: str, entry: Entry) -> Saved | None:
@@ -121,7 +150,7 @@ def _event(reader: Reader, uid: str, entry: Entry) -> EntryContents:
     journals = reader.run._journals
     if entry.kind == Kind.SAVED:
         saved = reader.saved(uid, entry)
-        told = {} if saved is None else {name: saved.tree[name] for name in saved.tree if name not in _LARGE}
+        told = {"erased": True} if saved is None else {k: v for k, v in saved.tree.items() if k not in _LARGE}
     else:
         if entry.kind in (Kind.REWOUND, Kind.FORKED):
             reader.forget()

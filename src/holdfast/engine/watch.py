@@ -29,6 +29,8 @@ class Watch:
         self._engine = engine
         self._news = threading.Condition()
         self._told: set[str] = set()
+        self._lapses = 0  # of the worker, as far as they were seen to
+        self._beaten = False  # whether there was a heartbeat since the last look
         self._stopped = False
         self._thread: threading.Thread | None = None
 
@@ -81,15 +83,19 @@ class Watch:
             with self._news:
                 while not self.executions and not self._stopped:
                     self._news.wait()
-                if not self._told and not self._stopped:
+                if not self._told and not self._beaten and not self._stopped:
                     # No large part of the time, however many they are.
                     self._news.wait(max(self._engine.store.look_every, took * 20))
                 if self._stopped:
                     return
                 told, self._told = self._told, set()
+                beaten, self._beaten = self._beaten, False
                 watched = list(self.executions.items())
             began = time.monotonic()
             try:
+                if beaten:
+                    self._see_to_steps()
+                    began = time.monotonic()
                 version = self._engine.store.version()
                 for uid, execution in watched:
                     if uid in told or version != seen:
@@ -116,13 +122,20 @@ class Watch:
             execution.mail()
 
     def beat(self) -> None:
-        """With each heartbeat: say of the steps that have been running since the last one that they do."""
+        """With each heartbeat, which must not be held up: have the steps that take long seen to."""
+        with self._news:
+            self._beaten = True
+            self._news.notify_all()
+
+    def _see_to_steps(self) -> None:
+        """Say of the steps that have been running since the last heartbeat that they do."""
         from holdfast.engine.outcomes import Aborted
 
         long = time.monotonic() - self._engine.worker.lease / 3
+        lapses, late = self._engine.worker.lapses, self._lapses != self._engine.worker.lapses
         for execution in list(self.executions.values()):
             try:
-                if not execution.lease.is_current():
+                if late and not execution.lease.is_current():
                     raise LeaseLost(execution.run.id)
                 for key, since in list(execution.active.items()):
                     if since <= long:
@@ -134,3 +147,5 @@ class Watch:
             except HoldfastError as error:  # the next beat may succeed
                 text = "run {run}: that its steps still run could not be written: {error}"
                 tell(WARNING, "run.delayed", text, run=execution.run.id, error=str(error))
+                lapses = self._lapses  # what could not be asked is asked again
+        self._lapses = lapses

@@ -14,6 +14,7 @@ from holdfast.engine.drive import Op, Read
 from holdfast.engine.endings import end, end_by_rollback, park
 from holdfast.engine.lease import Lease
 from holdfast.engine.outcomes import Cancelled
+from holdfast.engine.revived import note_revival
 from holdfast.engine.rollback import plan_rollback, rollback
 from holdfast.errors import (
     Claimed,
@@ -53,7 +54,7 @@ def cancel(run: Run, why: str | None = None, *, undo: bool = False, by: str | No
     check_texts(why=why, by=by)
     record = yield Read(run._record)
     if record.queue is None:
-        yield from run._end(Status.CANCELLED, {"error": why})
+        yield from run._end(Status.CANCELLED, {"error": why, "by": by})
         return
     if record.status in ENDED:
         yield from _cancel_ended(run, record, undo)
@@ -132,6 +133,7 @@ def retry(run: Run, *, by: str | None = None) -> Op[None]:
 
         yield from Run.unblock.function(run, by=by)
     elif record.status in (Status.FAILED, Status.CANCELLED):
+        yield from note_revival(run._store, record)
         lease = yield from run._claim({Status.FAILED, Status.CANCELLED})
         try:
             yield from _retry_held(run, lease, by)

@@ -13,6 +13,7 @@ workflow or a key that is not here) is left to others; one that met a passing er
 from __future__ import annotations
 
 import asyncio
+import random
 import signal
 import threading
 import time
@@ -35,15 +36,18 @@ from holdfast.engine.schedules import fire
 from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreError, StoreUnusable, UsageError
 from holdfast.model import RunRecord
 from holdfast.stores.admission import SUSPECT
-from holdfast.stores.base import LIVE
+from holdfast.stores.base import LIVE, Telling
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
     from holdfast.engine.execution import Execution
     from holdfast.engine.run import Run
 
-LISTEN = 1.0  # seconds; after that it looks for the dead
-LOOK_ANYWAY = 10.0  # seconds; after that it looks for what is due although nobody said that there is something
+LISTEN = 1.0  # seconds; after that it looks for the dead, where nobody knows when a lease ends
+# Where that is known, and one is told what happens: parts of the lease. A claim is seen before it can have lapsed.
+SELDOM = 0.6, 0.9
+LATE = 0.5  # seconds after the end of a lease within which those who wait for it look, not all at once
+LOOK_ANYWAY = 600.0  # seconds; after that it looks for what is due although nobody said that there is something
 GRACE = 30.0
 LAST_GRACE = 5.0  # seconds for tasks that were cancelled
 _NEVER = 1 << 62
@@ -63,8 +67,10 @@ class Crew:
         self._strange: set[str] = set()  # runs that cannot go on in this process
         self._rests: dict[str, tuple[float, float]] = {}  # runs to be tried again: when, and how long that was
         self._looked: tuple[Heard, float] | None = None  # what was heard before the last look, and when that was
+        self._knows: frozenset[str] = frozenset()  # the workflows that could be driven then
         self._wake: int | None = None  # the next timer, as of then
         self._tick: int | None = None  # the next schedule, as of then
+        self._lapse: int | None = None  # when the next lease ends, as of then, if the store can tell
         self._held_back = False  # whether a limit kept something from being taken then
         self._suspect = ""  # the run that may be about to kill this process
         self._told: set[str] = set()  # schedules that cannot be seen to here
@@ -123,9 +129,12 @@ class Crew:
                 if not isinstance(engine.store.clock, SystemClock):  # of a test's own: it is moved there
                     engine.store.clock.sleep(max(wake, 0))
                     return False
-            longest = max(LISTEN, engine.store.look_every)
-            soonest = min(one for one in (wake, self._until(self._tick), rest, longest) if one is not None)
-            await engine.bell.listen_async(heard, max(soonest, 0))
+            told = isinstance(engine.store, Telling) and engine.store.hears
+            longest = random.uniform(*SELDOM) * engine.worker.lease if told else max(LISTEN, engine.store.look_every)
+            lapse = self._until(self._lapse)
+            late = None if lapse is None else lapse + random.uniform(0, LATE)
+            soonest = min(one for one in (wake, self._until(self._tick), late, rest, longest) if one is not None)
+            await engine.bell.listen_async(heard, max(soonest, 0), here=told)
         except StoreUnusable:
             raise
         except StoreError as error:
@@ -136,20 +145,22 @@ class Crew:
 
     def _look(self, heard: Heard, free: int) -> list[RunRecord]:
         """Take what is due, and what the dead left; looked for only if that may have changed since the last time."""
-        engine, at = self._engine, time.monotonic()
+        engine, at, names = self._engine, time.monotonic(), frozenset(registered_names())
         known = self._looked is not None and self._looked[0] == heard and at < self._looked[1] + LOOK_ANYWAY
         moments = [one for one in (self._wake, self._tick) if one is not None]
         quiet = known and not self._rests and min(moments, default=_NEVER) > engine.store.clock.now()
-        if quiet and not self._is_left(free):
+        if quiet and names == self._knows and not self._is_left(free):
             return []
         self._tick = drive(fire(engine, self._told), engine.committer)
         now, leave = engine.store.clock.now(), self._leave()
+        # Before anything is taken: of who dies between the two, nobody else would be told.
+        self._lapse = engine.store.lapse() if isinstance(engine.store, Telling) else None
         # One of those that were driven together killed their process; one at a time, it is found out which.
         taken = self._intake.take(free, leave, suspects=0 if self._suspect in self._tasks else 1)
         wakes = (engine.store.next_wake(self._intake.open, registered_names(), after=now), self._intake.wake)
         self._wake = min((one for one in wakes if one is not None), default=None)
         self._held_back = self._until_idle and not taken and self._intake.is_held_back(leave)
-        self._looked = heard, at
+        self._looked, self._knows = (heard, at), names
         return taken
 
     def _leave(self) -> set[str]:
@@ -170,6 +181,11 @@ class Crew:
 
     def _is_left(self, limit: int) -> bool:
         """Whether there is a run of ours whose holder died, however many others lie before it."""
+        store = self._engine.store
+        if isinstance(store, Telling):
+            if self._lapse is None or self._lapse > store.clock.now():
+                return False  # nobody can have died since the last look
+            self._lapse = store.lapse()
         leave = self._leave()
         while True:
             found = self._engine.store.orphans(limit=limit)

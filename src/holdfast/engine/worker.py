@@ -24,6 +24,7 @@ class Worker:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._until = 0
+        self.lapses = 0  # how often a beat came too late, so that others may have claimed what is held here
         self.at_beat: Callable[[], None] = lambda: None
 
     def ready(self) -> str:
@@ -51,9 +52,10 @@ class Worker:
         return self.store.clock.now() > self._until - round(self.lease * 500_000)
 
     def _extend(self) -> None:
-        until = self.store.clock.now() + round(self.lease * 1_000_000)
+        now = self.store.clock.now()
         self.store.beat(self.name, self.lease)
-        self._until = until
+        self.lapses += now > self._until
+        self._until = now + round(self.lease * 1_000_000)
 
     def _beat(self) -> None:
         while not self._stop.wait(self.lease / 3):

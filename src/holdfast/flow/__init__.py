@@ -18,8 +18,10 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from msgspec import UNSET, UnsetType
+
 from holdfast.clock import new_uid
-from holdfast.engine import Holdfast, begin
+from holdfast.engine import Holdfast, begin, schedules
 from holdfast.engine.drive import Async, Op, Read, drive, drive_async
 from holdfast.errors import DefinitionChanged, FlowInvalid
 from holdfast.flow import once
@@ -102,6 +104,31 @@ class Flow:
     ) -> Any:
         """Leave the flow to a worker, which needs to have imported `holdfast.flow`, but not the file. See `start`."""
         return self._begin(hf, vars or {}, id, tags or {}, queue, enqueue=True)
+
+    def schedule(
+        self,
+        hf: Holdfast,
+        vars: Mapping[str, Any] | None = None,
+        *,
+        cron: str,
+        id: str,
+        tz: str = "UTC",
+        queue: str = "default",
+        priority: int = 0,
+        tags: Mapping[str, str] | None = None,
+        catch_up: schedules.CatchUp = "one",
+        paused: bool | UnsetType = UNSET,
+    ) -> Any:
+        """Begin the flow at the times that ``cron`` says; the schedule. See `Holdfast.schedule`, and `enqueue`.
+
+        The definition is kept with the schedule: a file that was changed is scheduled anew, under the same ``id``. Each
+        tick is a run of its own, whatever `once_per:` says.
+        """
+        how: dict[str, Any] = {"tz": tz, "queue": queue, "priority": priority, "catch_up": catch_up, "paused": paused}
+        given = first_input(self.definition, dict(vars or {}))
+        told = {"flow": self.name, **(tags or {})}
+        operation = schedules.schedule(hf, self.graph, given, cron=cron, id=id, tags=told, **how)
+        return (drive_async if isinstance(hf, Async) else drive)(operation, hf._committer)
 
     def _begin(
         self,

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from holdfast.model import Status
 
 from .path import Path
 from .plan import ITEM
 from .topology import Topology
+
+if TYPE_CHECKING:
+    from holdfast.engine.run import Run
+
+
+def drawn(run: Run) -> tuple[Topology, Path] | None:
+    """What is drawn of a run, from what it saved itself; None if it saved nothing, or is no run of a graph."""
+    record = run._record()
+    saved = run._journals.state(record)
+    if saved is None or "graph" not in saved.tree:
+        return None
+    return topology_of(saved.tree), path_of(saved.tree, failed=record.status is Status.FAILED)
 
 
 def path_of(tree: dict[str, Any], *, failed: bool = False) -> Path:

@@ -40,6 +40,7 @@ _STYLE = """
 .hf .dashed{stroke-dasharray:5 4}
 .hf .head{fill:var(--line)}
 .hf .under{fill:var(--bg)}
+.hf .beside{text-anchor:start}
 .hf .start .box{fill:var(--ink);stroke:var(--ink)}
 .hf .start .name,.hf .ran .start .name{fill:var(--bg)}
 .hf .end .box{stroke:var(--ink);stroke-width:2.5;fill:var(--bg)}
@@ -54,16 +55,17 @@ _PARTS = """
 """
 
 
-def svg(topology: Topology, path: Path | None = None) -> str:
+def svg(topology: Topology, path: Path | None = None, *, styled: bool = True) -> str:
     """The graph as SVG text; a path shows what was done, where the run is and what has failed.
 
-    It has no script and no address of anything outside. ExtraMissing if the extra ``draw`` is not installed.
+    It has no script and no address of anything outside. Where a page has the `stylesheet` already, it need not be
+    ``styled`` itself. ExtraMissing if the extra ``draw`` is not installed.
     """
     drawn = sketch(topology, path)
     names = {mark.id: _lines_of(mark.name) for mark in drawn.marks}
     sizes = {mark.id: _size(mark, names[mark.id]) for mark in drawn.marks}
     labels = {line.label: Size(_width(line.label, _SMALL) + 10, 18.0) for line in drawn.lines if line.label}
-    return _picture(drawn, layout(drawn, sizes, labels), names)
+    return _picture(drawn, layout(drawn, sizes, labels), names, styled=styled)
 
 
 # --- words and sizes --------------------------------------------------------------------------------------------------
@@ -116,7 +118,7 @@ def _rows(mark: Mark) -> list[tuple[str, ...]]:
 # --- the picture ------------------------------------------------------------------------------------------------------
 
 
-def _picture(drawn: Sketch, placed: Layout, names: dict[str, list[str]]) -> str:
+def _picture(drawn: Sketch, placed: Layout, names: dict[str, list[str]], *, styled: bool) -> str:
     width, height = placed.width + 2 * _MARGIN, placed.height + 2 * _MARGIN
     root = Element(
         "svg",
@@ -131,7 +133,8 @@ def _picture(drawn: Sketch, placed: Layout, names: dict[str, list[str]]) -> str:
     )
     SubElement(root, "title").text = f"Graph {drawn.name}"
     SubElement(root, "desc").text = _description(drawn)
-    SubElement(root, "style").text = _style()
+    if styled:
+        SubElement(root, "style").text = stylesheet()
     SubElement(root, "rect", {"class": "page", "width": "100%", "height": "100%", "rx": "10"})
     moved = {"transform": f"translate({_n(_MARGIN)} {_n(_MARGIN)})"}
     group = SubElement(root, "g", moved | ({"class": "ran"} if drawn.path else {}))
@@ -146,7 +149,8 @@ def _picture(drawn: Sketch, placed: Layout, names: dict[str, list[str]]) -> str:
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _style() -> str:
+def stylesheet() -> str:
+    """How the pictures look, as CSS."""
     colours = (";".join(f"--{name}:{colour}" for name, colour in each.items()) for each in (_LIGHT, _DARK))
     return _STYLE % tuple(colours) + "".join(_PARTS % {"part": part} for part in ("done", "here", "failed"))
 
@@ -166,8 +170,8 @@ def _n(number: float) -> str:
     return f"{number:.1f}".removesuffix(".0")
 
 
-def _text(parent: Element, kind: str, x: float, y: float, text: str, **more: str) -> None:
-    SubElement(parent, "text", {"class": kind, "x": _n(x), "y": _n(y)} | more).text = text
+def _text(parent: Element, kind: str, x: float, y: float, text: str) -> None:
+    SubElement(parent, "text", {"class": kind, "x": _n(x), "y": _n(y)}).text = text
 
 
 # --- marks ------------------------------------------------------------------------------------------------------------
@@ -180,7 +184,7 @@ def _draw_mark(parent: Element, mark: Mark, place: Place, lines: list[str]) -> N
         corners = " ".join(f"{_n(place.x + dx)},{_n(place.y + dy)}" for dx, dy in points)
         SubElement(group, "polygon", {"class": "box", "points": corners})
         if mark.name:
-            _text(group, "small", place.x + 17, place.y + 4, mark.name, style="text-anchor:start")
+            _text(group, "small beside", place.x + 17, place.y + 4, mark.name)
         return
     if mark.kind in ("start", "end"):
         _box(group, place, round=place.height / 2)

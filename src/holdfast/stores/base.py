@@ -16,17 +16,30 @@ rules about fences, claims and status stand in one place.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
 from msgspec.structs import replace
 
 from holdfast.clock import Clock
-from holdfast.errors import Claimed, HoldfastError, InvalidId, LeaseLost, RunBlocked, RunEnded, RunNotFound
+from holdfast.errors import (
+    Claimed,
+    HoldfastError,
+    InvalidId,
+    LeaseLost,
+    Moved,
+    RunBlocked,
+    RunDamaged,
+    RunEnded,
+    RunExists,
+    RunNotFound,
+)
 from holdfast.model import (
     Append,
     Backlog,
     Document,
+    Enlisted,
     Entry,
     Filter,
     Item,
@@ -41,6 +54,8 @@ LOOK_EVERY = 0.05  # seconds; what a store on this machine is asked for so often
 READER = WRITER = 1  # the format that this code reads and writes
 LIVE = frozenset({Status.READY, Status.RUNNING, Status.WAITING})
 ANY = frozenset(Status)
+UID_SLACK = 1_000_000  # microseconds
+UID_TIMES = 1 << 52  # microseconds: what the time of a uid is below, until the year 2112
 
 Outcome = RunRecord | HoldfastError | None
 
@@ -125,6 +140,12 @@ class Store(Protocol):
     def backlog(self) -> dict[str, Backlog]:
         """What there is in each queue that has a run which has not ended, or is held."""
 
+    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
+        """Visible runs that share entries of this journal: its forks, and theirs. Newest first by uid."""
+
+    def counts(self, upto: int) -> dict[Status, int]:
+        """How many runs of each status there are, each counted up to this many; hidden ones do not count."""
+
     def next_wake(
         self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
     ) -> int | None:
@@ -146,11 +167,14 @@ class Store(Protocol):
         """Give the run to the worker under a new epoch.
 
         Raises `Claimed` while another live worker holds it, `RunEnded` or `RunBlocked` if its status is not one of
-        those allowed, `RunNotFound` if it is gone.
+        those allowed, `Moved` if it lives elsewhere, `RunNotFound` if it is gone.
         """
 
     def post(self, uid: str, item: Item) -> bool:
-        """Leave an item in the inbox, and make a waiting run ready if it wakes. False if its key was used before."""
+        """Leave an item in the inbox, and make a waiting run ready if it wakes. False if its key was used before.
+
+        Raises `Moved` if the run lives elsewhere.
+        """
 
     def enlist(self, worker: str, lease: float) -> None:
         """Register a worker whose leases hold for this many seconds from now."""
@@ -158,21 +182,40 @@ class Store(Protocol):
     def beat(self, worker: str, lease: float) -> None:
         """Extend a worker's leases."""
 
+    def workers(self) -> list[Enlisted]:
+        """The workers that have registered and not retired, by name."""
+
     def retire(self, worker: str) -> None:
         """A worker is gone: what it still holds may be claimed at once."""
 
     def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
         """Delete a run, or hide it while forks share its entries. False if it was gone.
 
-        Raises `Claimed` while a live worker holds it. With ``expected``, nothing is done (and False returned) when
-        the run was claimed or written to since that record was read.
+        Raises `Claimed` while a live worker holds it, `Moved` while it is being moved. With ``expected``, nothing is
+        done (and False returned) when the run was claimed or written to since that record was read.
+        """
+
+    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
+        """Delete those of the runs that are still as they were read and that nobody holds; the uids of those deleted.
+
+        It is cheaper than to `delete` each, where runs are many. One that shares entries with others may be left.
         """
 
     def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
         """Replace a run's wrapped data key, if it is still the old one."""
 
     def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        """Take in a whole run from elsewhere, as it is. Raises `RunExists` if its id or uid is taken."""
+        """Take in a whole run from elsewhere, as it is. Raises `RunExists` if its id or uid is taken.
+
+        What is here of the same run and is not lived in (it is away, or hidden) gives way to it: see `adoptable`.
+        """
+
+    def settle(self, uid: str, *, here: bool, mail: Collection[str] | None = None) -> bool:
+        """End the move of a run that is away: from now on it lives here, or for good elsewhere.
+
+        False, and nothing is done, if no move of it is under way; or if its inbox holds other items than those of the
+        keys in ``mail``, where that is given.
+        """
 
     def taken(self, uid: str) -> list[str]:
         """Keys of the inbox items that were taken."""
@@ -214,12 +257,22 @@ class Transacting(Protocol):
 class Telling(Protocol):
     """A store that tells by itself when others have committed something, sooner than one would ask."""
 
+    @property
+    def hears(self) -> bool:
+        """Whether what others commit is told at present."""
+
     def listen(self, heard: Callable[[str | None], None]) -> None:
         """Call ``heard`` from now on, in any thread, soon after another handle committed something of interest.
 
         It is given the uid of the run for which an item was posted; None, if it is something else. Nobody may rely on
         it: what is told may be lost, with the connection by which it is told.
         """
+
+    def tell(self) -> None:
+        """Tell the others that something was committed, of which they are not told by itself: a document."""
+
+    def lapse(self) -> int | None:
+        """When the next lease ends of those by which runs are held, if its holder is not heard of before."""
 
 
 def new_version(clock: Clock) -> int:
@@ -243,10 +296,12 @@ def check_id(id: str) -> str:
 def refusal(record: RunRecord | None, write: Append) -> LeaseLost | None:
     """Why the write may not be made, if so: only the holder of the current epoch may append.
 
-    Where there is no holder, whoever knows the current epoch may.
+    Where there is no holder, whoever knows the current epoch may. Where the run lives elsewhere, nobody may.
     """
     if record is None or record.hidden:
         return LeaseLost(write.id, "the run was deleted while this worker held it")
+    if record.status is Status.AWAY:
+        return moved(record)
     if record.epoch != write.epoch or (record.worker or "") != write.worker:
         return LeaseLost(write.id)
     return None
@@ -289,6 +344,8 @@ def appended(record: RunRecord, write: Append, *, mail: bool) -> RunRecord:
         return record
     if change.status is not None:
         record = replace(record, status=change.status, wake_at=change.wake_at, reason=change.reason)
+    if change.away is not None:
+        record = replace(record, away=change.away, was=change.was)
     if change.rollback is not None:
         record = replace(record, rollback=change.rollback)
     if change.rewind is not None:
@@ -306,6 +363,7 @@ def claimed(
     """The record after the worker claimed the run; raises the reason if it may not."""
     if record is None or record.hidden:
         raise RunNotFound(record.id if record else uid)
+    check_here(record)
     if record.status not in allow:
         if record.status is Status.BLOCKED:
             raise RunBlocked(record.id, f"{record.reason or 'parked'}; `run.unblock()` lets it go on")
@@ -369,11 +427,92 @@ def may_delete(record: RunRecord, *, holder_alive: bool, expected: RunRecord | N
         return False
     if record.worker is not None and holder_alive:
         raise Claimed(record.id, f"held by {record.worker}, so it cannot be deleted now")
+    if record.was is not None:  # one of two copies, and which of them counts is not settled yet
+        raise moved(record)
     return True
+
+
+def swept(store: Store, records: Sequence[RunRecord]) -> set[str]:
+    """What `Store.sweep` does, one by one."""
+    gone: set[str] = set()
+    for record in records:
+        with suppress(Claimed, Moved, RunDamaged):  # which stays
+            if store.delete(record.uid, expected=record):
+                gone.add(record.uid)
+    return gone
 
 
 def _state_of(record: RunRecord) -> tuple[int, int, Status]:
     return record.epoch, record.seq, record.status
+
+
+def each_status(filter: Filter) -> list[Filter]:
+    """The same filter for each of its statuses alone: an index has the runs of one status in order, not of several."""
+    return [replace(filter, statuses=(status,)) for status in dict.fromkeys(filter.statuses)] or [filter]
+
+
+def uids_within(filter: Filter) -> tuple[str | None, str | None]:
+    """Between which uids lie all runs that were created when the filter says: not before the first, before the second.
+
+    A uid begins with the time of creation. Some time is added at both ends, for runs that were made before it was the
+    same to the microsecond.
+    """
+    lo = None if filter.created_from is None else max(filter.created_from - UID_SLACK, 0)
+    hi = None if filter.created_before is None else max(filter.created_before + UID_SLACK, 0)
+    return (
+        None if lo is None or lo >= UID_TIMES else f"{lo:013x}",
+        None if hi is None or hi >= UID_TIMES else f"{hi:013x}",
+    )
+
+
+def shares(record: RunRecord, uid: str) -> bool:
+    """Whether the run's history begins in that journal."""
+    return any(link.uid == uid for link in record.lineage)
+
+
+# --- runs that live elsewhere
+
+
+def moved(record: RunRecord) -> Moved:
+    """What to say to whoever wants something of a run that lives elsewhere."""
+    return Moved(record.id, record.away or "another store", settled=record.was is None)
+
+
+def check_here(record: RunRecord) -> None:
+    """Raise `Moved` if the run lives elsewhere."""
+    if record.status is Status.AWAY:
+        raise moved(record)
+
+
+def settled(
+    record: RunRecord | None, items: Sequence[Item], *, here: bool, mail: Collection[str] | None
+) -> RunRecord | None:
+    """The record after a move of the run has ended, if one is under way, and its inbox holds what is expected."""
+    if record is None or record.hidden or record.status is not Status.AWAY or record.was is None:
+        return None
+    if mail is not None and sorted(item.key for item in items) != sorted(mail):
+        return None
+    if not here:
+        return replace(record, was=None)
+    record = replace(record, status=record.was, away=None, was=None)
+    return woken(record) if any(item.wakes for item in items) else record
+
+
+def adoptable(here: RunRecord | None, record: RunRecord, entries: Sequence[Entry]) -> bool:
+    """Whether a copy of the run is here that gives way to the one that comes in; raises `RunExists` if it does not.
+
+    That it is one that nobody lives in is not enough: what comes in must go on with what is here, which forks may
+    share, and must not be older.
+    """
+    if here is None:
+        return False
+    place = here.seq - record.base
+    goes_on = here.root == record.root and 0 <= place < len(entries) and entries[place].hash == here.hash
+    if not (here.hidden or here.status is Status.AWAY):
+        raise RunExists(record.id)
+    if not goes_on or (not here.hidden and record.epoch < here.epoch):
+        raise RunExists(record.id, "a newer copy of it, or one with another history, is in this store")
+    return True
 
 
 def matches(record: RunRecord, filter: Filter) -> bool:

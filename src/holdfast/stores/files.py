@@ -29,6 +29,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
@@ -40,6 +41,7 @@ from holdfast.errors import (
     Claimed,
     HoldfastError,
     InvalidId,
+    Moved,
     RunBlocked,
     RunDamaged,
     RunEnded,
@@ -52,6 +54,7 @@ from holdfast.model import (
     Backlog,
     Create,
     Document,
+    Enlisted,
     Entry,
     Filter,
     Item,
@@ -65,12 +68,17 @@ from holdfast.stores.base import (
     LIVE,
     LOOK_EVERY,
     Outcome,
+    adoptable,
+    check_here,
     claimed,
     due_order,
     is_due,
     matches,
     may_delete,
     refusal,
+    settled,
+    shares,
+    swept,
     wake_time,
     woken,
 )
@@ -268,7 +276,7 @@ class FilesStore:
                 chosen = self._choose(order)
             taken: list[RunRecord] = []
             for uid in chosen:
-                with suppress(Claimed, RunNotFound, RunEnded, RunBlocked):  # somebody who asked no queue was faster
+                with suppress(Claimed, Moved, RunNotFound, RunEnded, RunBlocked):  # somebody was faster
                     taken.append(self.claim(uid, order.worker))
             return taken
 
@@ -285,6 +293,18 @@ class FilesStore:
     def backlog(self) -> dict[str, Backlog]:
         with self._root.translated():
             return counted(self._awaited())
+
+    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
+        with self._root.translated():
+            records = [self._listed(path) for path in self._all("runs")]
+        found = [record for record in records if record is not None and shares(record, uid)]
+        return sorted(found, key=lambda record: record.uid, reverse=True)[:limit]
+
+    def counts(self, upto: int) -> dict[Status, int]:
+        with self._root.translated():
+            records = [self._listed(path) for path in self._all("runs")]
+        found = Counter(record.status for record in records if record is not None)
+        return {status: min(found[status], upto) for status in Status}
 
     def next_wake(
         self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
@@ -410,6 +430,7 @@ class FilesStore:
             contents = folder.settle()
             if contents.record.hidden or folder.is_used(contents, item.key):
                 return False
+            check_here(contents.record)
             folder.post(contents, item, woken(contents.record) if item.wakes else contents.record)
             return True
 
@@ -436,19 +457,30 @@ class FilesStore:
             until = msgspec.json.encode({"until": self.clock.now() + int(lease * 1_000_000)})
             replace_file(self._disk, self._in("workers", worker + ".json"), until, sync=False)
 
+    def workers(self) -> list[Enlisted]:
+        with self._root.translated():
+            names = [
+                name.removesuffix(".json") for name in sorted(os.listdir(self._in("workers"))) if name.endswith(".json")
+            ]
+            found = [(name, self._until(name)) for name in names]
+            return [Enlisted(name, until, self._alive(name)) for name, until in found if until is not None]
+
     def retire(self, worker: str) -> None:
         with self._changing():
             with suppress(FileNotFoundError):
                 self._disk.unlink(self._in("workers", worker + ".json"))
             self._locks.release(worker)
 
-    def _alive(self, worker: str) -> bool:
+    def _until(self, worker: str) -> int | None:
         try:
             with open(self._in("workers", worker + ".json"), "rb") as file:
-                until = msgspec.json.decode(file.read(), type=dict[str, int])["until"]
+                return msgspec.json.decode(file.read(), type=dict[str, int])["until"]
         except (FileNotFoundError, KeyError, ValueError):
-            return False
-        return until > self.clock.now() and self._locks.is_held(worker)
+            return None
+
+    def _alive(self, worker: str) -> bool:
+        until = self._until(worker)
+        return until is not None and until > self.clock.now() and self._locks.is_held(worker)
 
     # --- whole runs
 
@@ -497,12 +529,40 @@ class FilesStore:
     def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
         with self._changing(), self._root.locked():
             self._tidy()
-            if self._exists(record.uid) or (not record.hidden and self._get(record.id) is not None):
+            named = None if record.hidden else self._get(record.id)
+            if named is not None and named.uid != record.uid:
                 raise RunExists(record.id)
             if not all(self._exists(link.uid) for link in record.lineage):
                 raise RunNotFound(record.id, "the run that it was forked from is not in this store")
             lines = [line_text(record.epoch, record.worker, [entry]) for entry in entries]
+            with self._run(record.uid, exclusive=True) as folder:
+                here = folder.settle().record if folder is not None else None
+                if folder is not None and adoptable(here, record, entries):
+                    self._unhide(folder, record)
+                    folder.replace(_ending(record, entries), lines, items, taken)
+                    return
             self._settle_in(_ending(record, entries), lines, items, taken)
+
+    def _unhide(self, folder: RunFolder, record: RunRecord) -> None:
+        """Give the folder of a hidden run the name of one that is to be seen. Its record says so only afterwards."""
+        if record.hidden or not folder.path.startswith(self._in("hidden", "")):
+            return
+        path = self._in("runs", folder_name(record.id))
+        self._disk.rename(folder.path, path)
+        self._disk.fsync_folder(self._in("runs"))
+        self._disk.fsync_folder(self._in("hidden"))
+        self._forget(folder)
+        folder.path = self._paths[record.uid] = path
+
+    def settle(self, uid: str, *, here: bool, mail: Collection[str] | None = None) -> bool:
+        with self._changing(), self._run(uid, exclusive=True) as folder:
+            contents = folder.settle() if folder else None
+            if folder is None or contents is None:
+                return False
+            record = settled(contents.record, folder.items(), here=here, mail=mail)
+            if record is not None:
+                folder.put(RunFile(record, contents.posted))
+            return record is not None
 
     def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
         with self._changing(), self._root.locked():
@@ -525,6 +585,9 @@ class FilesStore:
                     self._hide(folder)
             self._sweep()
             return wanted
+
+    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
+        return swept(self, records)
 
     def _hide(self, folder: RunFolder) -> None:
         """Move the folder of a deleted run out of sight. If this is interrupted, its record still says so."""

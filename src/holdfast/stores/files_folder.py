@@ -28,7 +28,7 @@ from holdfast.errors import LeaseLost, RunDamaged
 from holdfast.model import Append, Entry, Item, Kind, RunRecord, Status
 from holdfast.stores import files_text as text
 from holdfast.stores.base import appended, conflict, continues
-from holdfast.stores.disk import Disk, File, replace_file, sync_file, write_file
+from holdfast.stores.disk import Disk, File, remove_tree, replace_file, sync_file, write_file
 from holdfast.stores.files_journal import Damaged, begins, lines_between, onward, parsed, sound_tail, tail
 from holdfast.stores.files_text import Damage, Erasures, Line, RunFile, StoredEntry
 from holdfast.stores.locks import LockFile
@@ -329,6 +329,19 @@ class RunFolder:
         replace_file(self._disk, self._in("run.json"), raw)
         self._synced = (raw, synced[1]) if synced is not None else None
 
+    def replace(self, record: RunRecord, lines: Sequence[bytes], items: Sequence[Item], taken: Sequence[str]) -> None:
+        """Put a newer copy of the run in the place of one that nobody lives in, in a settled folder.
+
+        Wherever this is broken off, run.json says that nobody lives in it, and so it can be done again.
+        """
+        self._known = self._synced = None
+        self._marks.clear()
+        replace_file(self._disk, self._in("journal.jsonl"), b"".join(lines))
+        if os.path.isdir(self._in("inbox")):
+            remove_tree(self._disk, self._in("inbox"))
+        build_inbox(self._disk, self.path, items, taken)
+        self.put(RunFile(record, len(items)))
+
     def _erase(self, erased: dict[int, bytes]) -> None:
         """Rewrite the journal without these payloads."""
         with self._reading() as fd:
@@ -442,19 +455,25 @@ def build(
 ) -> None:
     """Make a run's folder with all that is in it, lasting but for its own name."""
     disk.mkdir(path)
-    if items or taken:
-        disk.mkdir(os.path.join(path, "inbox"))
-        disk.mkdir(os.path.join(path, "inbox", "taken"))
-        for number, item in enumerate(items, 1):
-            write_file(disk, os.path.join(path, "inbox", text.item_name(number, item.key)), text.item_text(item))
-        for key in taken:
-            write_file(disk, os.path.join(path, "inbox", "taken", text.marker_name(key)), text.marker_text(key))
-        disk.fsync_folder(os.path.join(path, "inbox", "taken"))
-        disk.fsync_folder(os.path.join(path, "inbox"))
+    build_inbox(disk, path, items, taken)
     write_file(disk, os.path.join(path, "journal.jsonl"), b"".join(lines))
     write_file(disk, os.path.join(path, "run.json"), text.run_text(RunFile(record, len(items))))
     write_file(disk, os.path.join(path, "lock"), b"", sync=False)
     disk.fsync_folder(path)
+
+
+def build_inbox(disk: Disk, path: str, items: Sequence[Item], taken: Sequence[str]) -> None:
+    """Make the inbox of a run's folder that has none."""
+    if not (items or taken):
+        return
+    disk.mkdir(os.path.join(path, "inbox"))
+    disk.mkdir(os.path.join(path, "inbox", "taken"))
+    for number, item in enumerate(items, 1):
+        write_file(disk, os.path.join(path, "inbox", text.item_name(number, item.key)), text.item_text(item))
+    for key in taken:
+        write_file(disk, os.path.join(path, "inbox", "taken", text.marker_name(key)), text.marker_text(key))
+    disk.fsync_folder(os.path.join(path, "inbox", "taken"))
+    disk.fsync_folder(os.path.join(path, "inbox"))
 
 
 def _as_write(line: Line) -> Append:

@@ -7,6 +7,7 @@ is left when the process ends.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -19,6 +20,7 @@ from holdfast.model import (
     Backlog,
     Create,
     Document,
+    Enlisted,
     Entry,
     Filter,
     Item,
@@ -33,7 +35,9 @@ from holdfast.stores.base import (
     LIVE,
     LOOK_EVERY,
     Outcome,
+    adoptable,
     appended,
+    check_here,
     claimed,
     conflict,
     continues,
@@ -43,6 +47,9 @@ from holdfast.stores.base import (
     may_delete,
     new_version,
     refusal,
+    settled,
+    shares,
+    swept,
     wake_time,
     woken,
 )
@@ -180,6 +187,19 @@ class MemoryStore:
             self._check_open()
             return counted([journal.record for journal in self._shelf.journals.values()])
 
+    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
+        return [record for record in self.find(Filter(), limit=len(self._shelf.journals)) if shares(record, uid)][
+            :limit
+        ]
+
+    def counts(self, upto: int) -> dict[Status, int]:
+        with self._lock:
+            self._check_open()
+            found = Counter(
+                journal.record.status for journal in self._shelf.journals.values() if not journal.record.hidden
+            )
+        return {status: min(found[status], upto) for status in Status}
+
     def next_wake(
         self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
     ) -> int | None:
@@ -245,6 +265,7 @@ class MemoryStore:
             journal = self._shelf.journals.get(uid)
             if journal is None or journal.record.hidden or item.key in journal.inbox or item.key in journal.taken:
                 return False
+            check_here(journal.record)
             journal.inbox[item.key] = item
             if item.wakes:
                 journal.record = woken(journal.record)
@@ -258,6 +279,12 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             self._shelf.workers[worker] = self.clock.now() + int(lease * 1_000_000)
+
+    def workers(self) -> list[Enlisted]:
+        with self._lock:
+            self._check_open()
+            known = sorted(self._shelf.workers.items())
+            return [Enlisted(name, until, self._alive(name)) for name, until in known]
 
     def retire(self, worker: str) -> None:
         with self._lock:
@@ -284,6 +311,9 @@ class MemoryStore:
             self._sweep(uid, *(link.uid for link in reversed(record.lineage)))
             return True
 
+    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
+        return swept(self, records)
+
     def _sweep(self, *uids: str) -> None:
         """Remove those of the journals that are hidden and that no fork shares any longer."""
         for uid in uids:
@@ -302,7 +332,9 @@ class MemoryStore:
 
     def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
         with self._changing():
-            if record.uid in self._shelf.journals or (not record.hidden and record.id in self._shelf.ids):
+            here = self._shelf.journals.get(record.uid)
+            adoptable(here.record if here else None, record, entries)
+            if not record.hidden and self._shelf.ids.get(record.id, record.uid) != record.uid:
                 raise RunExists(record.id)
             if any(link.uid not in self._shelf.journals for link in record.lineage):
                 raise RunNotFound(record.id, "the run that it was forked from is not in this store")
@@ -312,6 +344,17 @@ class MemoryStore:
             self._shelf.journals[record.uid] = journal
             if not record.hidden:
                 self._shelf.ids[record.id] = record.uid
+
+    def settle(self, uid: str, *, here: bool, mail: Collection[str] | None = None) -> bool:
+        with self._changing():
+            journal = self._shelf.journals.get(uid)
+            if journal is None:
+                return False
+            record = settled(journal.record, list(journal.inbox.values()), here=here, mail=mail)
+            if record is None:
+                return False
+            journal.record = record
+            return True
 
     def document(self, kind: str, name: str) -> Document | None:
         with self._lock:

@@ -35,17 +35,29 @@ from holdfast.model import (
     Append,
     Backlog,
     Document,
+    Enlisted,
     Entry,
     Filter,
     Item,
-    Kind,
     Order,
     RunRecord,
     Status,
     Write,
 )
-from holdfast.stores.base import LIVE, Outcome, claimed, due_order, is_chain, may_delete, woken
+from holdfast.stores.base import (
+    LIVE,
+    Outcome,
+    adoptable,
+    check_here,
+    claimed,
+    due_order,
+    may_delete,
+    settled,
+    woken,
+)
+from holdfast.stores.postgres_append import Appending, Line, is_quiet, plain_of
 from holdfast.stores.postgres_batch import Batch
+from holdfast.stores.postgres_guest import Host, PostgresGuest
 from holdfast.stores.postgres_lent import ENDS
 from holdfast.stores.postgres_link import (
     BEGIN,
@@ -54,6 +66,7 @@ from holdfast.stores.postgres_link import (
     Connection,
     Link,
     Rows,
+    announce,
     begin,
     commit,
     execute,
@@ -64,24 +77,24 @@ from holdfast.stores.postgres_patrol import patrol
 from holdfast.stores.postgres_queues import Documents, Taking, backlog_of, taken
 from holdfast.stores.postgres_rows import (
     changing,
-    conditions,
     given,
     kept,
     key_digest,
     listed,
+    page,
+    page_of_tag,
     record_of,
 )
 from holdfast.stores.postgres_schema import SERVER_TIME, check_schema, queries
 from holdfast.stores.postgres_url import settings_of
 from holdfast.stores.sqlite_rows import item_of, sealed
 
-TABLES = ("run", "entry", "link", "inbox", "worker", "document")
+TABLES = ("run", "run_tag", "entry", "link", "inbox", "worker", "document")
 LOOK, LOOK_WHEN_TOLD = 1.0, 5.0  # seconds
-QUIET = frozenset(
-    {Kind.DONE, Kind.RAISED, Kind.SAVED, Kind.STARTED, Kind.INTENDED, Kind.TIMER}
-)  # nobody waits for them
 _UNFIT = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)  # what PostgreSQL cannot keep
 MAX_KNOWN = 10_000  # claims that are remembered
+_AWAITED = frozenset({Status.READY, Status.WAITING})
+MOST = 10_000  # runs of a tag that are looked at in one statement
 
 
 class ServerClock(SystemClock):
@@ -115,8 +128,12 @@ class PostgresStore:
         self._news = News(self._link, secrets.token_hex(8))
         if clock is None:
             self._learn("SELECT " + SERVER_TIME, ())
-        self._tables = [row[0] for row in self._link.ask(self._q["tables"], (settings.schema, list(TABLES)))]
+        named = {name: oid for oid, name in self._link.ask(self._q["tables"], (settings.schema, list(TABLES)))}
+        self._tables = list(named.values())
+        self._news_tables = [oid for name, oid in named.items() if name != "worker"]  # a heartbeat is no news
+        self._appending = Appending(self._q)
         self._documents = Documents(self._link, self._q, self.clock)
+        self._host = Host(self._link, self._q, self._news.at_commit)
         self._enlisted: set[str] = set()
         self._claims: dict[str, int] = {}  # epochs that were given out, by uid
 
@@ -138,6 +155,20 @@ class PostgresStore:
         self._news.listen(heard)
 
     @property
+    def hears(self) -> bool:
+        """See `holdfast.stores.base.Telling`."""
+        return self._news.hears
+
+    def tell(self) -> None:
+        """See `holdfast.stores.base.Telling`."""
+        self._link.ask(*self._news.of())
+
+    def lapse(self) -> int | None:
+        """See `holdfast.stores.base.Telling`."""
+        [(until,)] = self._link.ask(self._q["lapse"], self._at())
+        return None if until is None else int(until)
+
+    @property
     def look_every(self) -> float:
         """See `holdfast.stores.base.Store`. Not all at the same moment, and seldom where one is told anyway."""
         return random.uniform(0.75, 1.25) * (LOOK_WHEN_TOLD if self._news.hears else LOOK)
@@ -155,26 +186,46 @@ class PostgresStore:
         return record_of(rows[0]) if rows else None
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
-        clauses, values = conditions(filter)
-        if before is not None:
-            clauses.append("r.uid < %s")
-            values.append(before)
-        where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
-        rows = self._link.ask(f"{self._q['record']} {where} ORDER BY r.uid DESC LIMIT %s", (*values, limit))
-        return [listed(row) for row in rows]
+        if filter.tags:
+            return self._find_tagged(filter, before, limit)
+        return [listed(row) for row in self._link.ask(*page(self._q, filter, before, limit))]
+
+    def _find_tagged(self, filter: Filter, before: str | None, limit: int) -> list[RunRecord]:
+        found: list[RunRecord] = []
+        window = limit
+        while True:
+            rows = self._link.ask(*page_of_tag(self._q, filter, before, window))
+            found += [listed(row[1:]) for row in rows if row[1] is not None]
+            if len(rows) < window or len(found) >= limit:
+                return found[:limit]
+            before, window = rows[-1][0], min(window * 4, MOST)
+
+    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
+        return [listed(row) for row in self._link.ask(f"{self._q['record']} {self._q['forks']}", (uid, limit))]
+
+    def counts(self, upto: int) -> dict[Status, int]:
+        rows = self._link.ask(self._q["counts"], {"statuses": [str(status) for status in Status], "upto": upto})
+        return {Status(status): count for status, count in rows}
+
+    def workers(self) -> list[Enlisted]:
+        rows = self._link.ask(self._q["workers"], self._at())
+        return [Enlisted(given(name), until, alive) for name, until, alive in rows]
 
     def orphans(self, limit: int = 100) -> list[RunRecord]:
         found = f"{self._q['orphans']} LIMIT %(limit)s"
-        rows = self._link.ask(f"{self._q['record']} WHERE r.n IN ({found})", self._at(limit=limit))
+        rows = self._link.ask(f"{self._q['record']} WHERE r.n = ANY(ARRAY({found}))", self._at(limit=limit))
         return [listed(row) for row in rows]
 
     def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
         names = {"queues": [kept(name) for name in set(queues)], "workflows": [kept(name) for name in workflows]}
         each = f"({self._q['ready']}) UNION ALL ({self._q['waiting']})"
         found = f"SELECT d.n FROM unnest(%(queues)s::text[]) q (name), LATERAL ({each}) d"
-        rows = self._link.ask(f"{self._q['record']} WHERE r.n IN ({found})", self._at(limit=limit, **names))
-        sound = (record for record in map(listed, rows) if record.status is not Status.BLOCKED)
-        return sorted(sound, key=due_order)[:limit]
+        numbers = [row[0] for row in self._link.ask(found, self._at(limit=limit, **names))]
+        if not numbers:
+            return []
+        rows = self._link.ask(f"{self._q['record']} WHERE r.n = ANY(%s::bigint[])", (numbers,))
+        still = (record for record in map(listed, rows) if record.worker is None and record.status in _AWAITED)
+        return sorted(still, key=due_order)[:limit]
 
     def next_wake(
         self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
@@ -185,7 +236,7 @@ class PostgresStore:
         return int(rows[0][0]) if rows else None
 
     def version(self) -> int:
-        [(pulse, writing)] = self._link.ask(self._q["version"], (self._tables,))
+        [(pulse, writing)] = self._link.ask(self._q["version"], (self._news_tables,))
         return int(pulse) if writing is None else hash((pulse, writing))
 
     def _at(self, **values: Any) -> dict[str, Any]:
@@ -211,8 +262,7 @@ class PostgresStore:
         return [Entry(seq, given(kind), at, state, prev, own, data) for seq, kind, at, state, prev, own, data in rows]
 
     def inbox(self, uid: str) -> list[Item]:
-        rows = self._link.ask(self._q["inbox"], (uid,))
-        return [item_of(uid, given(key), given(kind), at, data, int(wakes)) for key, kind, at, data, wakes in rows]
+        return items_of(uid, self._link.ask(self._q["inbox"], (uid,)))
 
     def taken(self, uid: str) -> list[str]:
         return sorted(given(key) for (key,) in self._link.ask(self._q["taken"], (uid,)))
@@ -221,7 +271,7 @@ class PostgresStore:
         if not batch:
             self._link.check_usable()
             return []
-        plain = plain_runs(batch)
+        plain = plain_of(batch)
         try:
             if plain is None:
                 return self._link.call(lambda conn, again: self._carefully(conn, batch, again))
@@ -233,46 +283,19 @@ class PostgresStore:
                 return [error]
         return [outcome for write in batch for outcome in self.apply([write])]
 
-    def _append(
-        self, conn: Connection, runs: dict[str, list[Append]], batch: Sequence[Write], again: bool
-    ) -> list[Outcome]:
+    def _append(self, conn: Connection, plain: Sequence[Line], batch: Sequence[Write], again: bool) -> list[Outcome]:
         """Carry out plain steps in one statement; those that are refused are looked at one by one."""
         if again:
             return self._carefully(conn, batch, again)
         try:
-            made = self._append_all(conn, runs)
-            if any(entry.kind not in QUIET for writes in runs.values() for write in writes for entry in write.entries):
-                execute(conn, *self._news.of())
+            made = self._appending.append(conn, plain)
+            if not is_quiet(plain):
+                announce(conn, self._news.of())
         except psycopg.errors.UniqueViolation:
             made = set()
         left = [write for write in batch if isinstance(write, Append) and write.uid not in made]
         outcomes = iter(self._carefully(conn, left, again) if left else ())
         return [None if isinstance(write, Append) and write.uid in made else next(outcomes) for write in batch]
-
-    def _append_all(self, conn: Connection, runs: dict[str, list[Append]]) -> set[str]:
-        """The uids of the runs whose entries were added."""
-        if len(runs) == 1:
-            [(uid, writes)] = runs.items()
-            if len(writes) == 1 and len(writes[0].entries) == 1:
-                write, entry = writes[0], writes[0].entries[0]
-                values = (
-                    *(uid, write.epoch, kept(write.worker)),
-                    *(entry.seq, entry.at, entry.state, kept(entry.kind), entry.hash, entry.payload),
-                    *(entry.seq - 1, entry.prev),
-                )
-                return {uid} if execute(conn, self._q["append_one"], values).fetchone() else set()
-        lines = [
-            (
-                *(uid, write.epoch, kept(write.worker), writes[0].entries[0].seq - 1, writes[0].entries[0].prev),
-                *(entry.seq, entry.at, entry.state, kept(entry.kind), entry.hash, entry.payload),
-            )
-            for uid, writes in runs.items()
-            for write in writes
-            for entry in write.entries
-        ]
-        columns = [list(column) for column in zip(*lines, strict=True)]
-        rows = execute(conn, self._q["append_many"], (list(runs), *columns)).fetchall()
-        return {row[0] for row in rows}
 
     def _carefully(self, conn: Connection, writes: Sequence[Write], again: bool) -> list[Outcome]:
         """Carry out any writes: lock and read, decide, write and commit."""
@@ -287,8 +310,14 @@ class PostgresStore:
     def transact(self, act: Callable[[psycopg.Connection[Any]], Append]) -> HoldfastError | None:
         """See `holdfast.stores.base.Transacting`. The fence and the entry come last, so the run is locked shortly."""
         with self._link.once(self._begin) as (conn, xid):
-            with conn.lend():
-                write = act(conn)
+            try:
+                with conn.lend(lambda: bool(self._link.ask(self._q["at_work"], (conn.session,), urgent=True))):
+                    write = act(conn)
+            except Exception as error:  # of the user's function, which may raise anything
+                hindered = self._hindered(conn, error)
+                if hindered is None:
+                    raise
+                raise hindered from error
             try:
                 with patrol.watch(conn):
                     return self._end(conn, write, xid)
@@ -298,15 +327,31 @@ class PostgresStore:
                 lost = error
         if self._link.call(lambda conn, again: self._find(conn, write)):
             return None
+        raise self._rolled_back() from lost
+
+    def _hindered(self, conn: Connection, error: Exception) -> HoldfastError | None:
+        """What kept a function from its work, if that was no fault of its own: the connection is gone, or space is."""
+        if self._link.is_lost(conn, error):
+            return self._rolled_back()
+        if isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith("53"):
+            return self._link.translated(error)
+        return None
+
+    def _rolled_back(self) -> StoreUnreachable:
         problem = "the connection was lost, and what the step did was rolled back"
-        raise StoreUnreachable(self.place, f"{problem}; it can be tried again") from lost
+        return StoreUnreachable(self.place, f"{problem}; it can be tried again")
+
+    def join(self, connection: Any, *, awaited: bool) -> PostgresGuest:
+        """See `holdfast.stores.joining.Joining`."""
+        self._link.check_usable()
+        return PostgresGuest(connection, self._host, awaited=awaited)
 
     def _begin(self, conn: Connection) -> str:
         """Begin a transaction that may take as long as it likes; its number."""
         conn.execute(BEGIN)
         if conn.limited:
             conn.execute(UNLIMITED)
-        [(xid,)] = execute(conn, self._q["own_xid"]).fetchall()
+        [(xid, conn.session)] = execute(conn, self._q["own_xid"]).fetchall()
         return str(xid)
 
     def _end(self, conn: Connection, write: Append, xid: str) -> HoldfastError | None:
@@ -391,6 +436,7 @@ class PostgresStore:
             record = record_of(rows[0]) if rows else None
             if record is None or record.hidden:
                 return False
+            check_here(record)
             statements = [self._items(uid, [item], [])]
             if item.wakes and woken(record) is not record:
                 statements.append(self._update(woken(record)))
@@ -417,7 +463,7 @@ class PostgresStore:
     def _learn(self, statement: str, values: Any) -> None:
         """Carry out a statement that tells the server's time."""
         asked = time.time_ns() // 1000
-        [(now,)] = self._link.ask(statement, values)
+        [(now,)] = self._link.ask(statement, values, urgent=True)
         if isinstance(self.clock, ServerClock):
             self.clock.learn(asked, now, time.time_ns() // 1000)
 
@@ -428,7 +474,8 @@ class PostgresStore:
     def _retire(self, workers: list[str]) -> None:
         def act(conn: Connection, again: bool) -> None:
             begin(conn)
-            statements = [(self._q["retire"], ([kept(name) for name in workers],)), (self._q["pulse"], ())]
+            names = [kept(name) for name in workers]
+            statements = [(self._q["as_news"], ()), (self._q["retire"], (names,)), (self._q["pulse"], ())]
             commit(conn, statements, self._news.of())
 
         self._link.call(act)
@@ -495,6 +542,24 @@ class PostgresStore:
 
         return self._link.call(act)
 
+    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
+        alone = [one for one in records if not one.lineage and one.worker is None]
+        uids = [one.uid for one in alone]
+        if not uids:
+            self._link.check_usable()
+            return set()
+        states = [(one.uid, one.epoch, one.seq, str(one.status)) for one in alone]
+
+        def act(conn: Connection, again: bool) -> set[str]:
+            locked, there = begin(conn, (self._q["lock_to_sweep"], (uids,)), (self._q["which"], (uids,)))
+            before = set(uids) - {uid for (uid,) in there} if again else set()  # the answer was lost
+            columns = [list(column) for column in zip(*states, strict=True)]
+            [rows] = together(conn, (self._q["sweep"], (*columns, [n for (n,) in locked])))
+            commit(conn, [(self._q["pulse"], ())], self._news.of())
+            return {uid for (uid,) in rows} | before
+
+        return self._link.call(act)
+
     def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
         def act(conn: Connection, again: bool) -> bool:
             record, _ = self._held(conn, self._q["lock"], uid)
@@ -510,13 +575,20 @@ class PostgresStore:
             batch = Batch(self._q, [], again)
             batch.begin(conn, record)
             there = batch.records.get(record.uid)
-            if again and isinstance(there, RunRecord) and there.hash == entries[-1].hash:
-                return
-            if there is not None or (not record.hidden and record.id in batch.ids):
+            same = again and isinstance(there, RunRecord) and there.hash == entries[-1].hash
+            if same and isinstance(there, RunRecord) and (there.status, there.hidden) == (record.status, record.hidden):
+                return  # it was made, and the answer was lost
+            if isinstance(there, RunDamaged):
+                raise RunExists(record.id)
+            replaces = adoptable(there, record, entries)
+            if not record.hidden and batch.ids.get(record.id, record.uid) != record.uid:
                 raise RunExists(record.id)
             if any(link.uid not in batch.ancestors for link in record.lineage):
                 raise RunNotFound(record.id, "the run that it was forked from is not in this store")
-            batch.insert(record, entries)
+            if replaces:
+                batch.replace(record, entries)
+            else:
+                batch.insert(record, entries)
             statements = batch.statements()
             if items or taken:
                 statements.append(self._items(record.uid, items, taken))
@@ -524,19 +596,22 @@ class PostgresStore:
 
         self._link.call(act)
 
+    def settle(self, uid: str, *, here: bool, mail: Collection[str] | None = None) -> bool:
+        def act(conn: Connection, again: bool) -> bool:
+            record, _ = self._held(conn, self._q["lock"], uid)
+            [rows] = together(conn, (self._q["inbox"], (uid,)))
+            after = settled(record, items_of(uid, rows), here=here, mail=mail)
+            if after is None:
+                return again and record is not None and record.was is None
+            commit(conn, [self._update(after)], self._news.of())
+            return True
 
-def plain_runs(batch: Sequence[Write]) -> dict[str, list[Append]] | None:
-    """The writes by run, if all of them do nothing but add entries, and those of a run follow each other."""
-    runs: dict[str, list[Append]] = {}
-    for write in batch:
-        if type(write) is not Append or write.change or write.took or write.redact or not write.entries:
-            return None
-        runs.setdefault(write.uid, []).append(write)
-    for writes in runs.values():
-        fences = {(write.epoch, write.worker) for write in writes}
-        if len(fences) > 1 or not is_chain([entry for write in writes for entry in write.entries]):
-            return None
-    return runs
+        return self._link.call(act)
+
+
+def items_of(uid: str, rows: Rows) -> list[Item]:
+    """What the query ``inbox`` tells."""
+    return [item_of(uid, given(key), given(kind), at, data, int(wakes)) for key, kind, at, data, wakes in rows]
 
 
 def unshared(chain: Sequence[str], rows: Rows) -> list[str]:

@@ -28,6 +28,7 @@ class Batch:
         self._mail: dict[str, set[str]] = {}
         self._before: dict[str, RunRecord] = {}
         self._new: list[RunRecord] = []
+        self._emptied: list[str] = []
         self._entries: list[tuple[str, Entry]] = []
         self._hashes: dict[tuple[str, int], bytes] = {}
         self._links: list[tuple[str, str]] = []
@@ -104,6 +105,12 @@ class Batch:
             self.ids[record.id] = record.uid
         return made
 
+    def replace(self, record: RunRecord, entries: Sequence[Entry]) -> None:
+        """Put a run in the place of what is here of it, with its entries; its inbox is empty then."""
+        self._emptied.append(record.uid)
+        self._add(record.uid, entries)
+        self.records[record.uid] = record
+
     def _append(self, conn: Connection, write: Append) -> HoldfastError | None:
         record = self._current(write.uid)
         if self._again and self.was_made(conn, write):
@@ -130,7 +137,9 @@ class Batch:
         if write.entries:
             return write.entries[-1].hash in self._stored(conn, write)
         released = write.change is not None and write.change.release
-        return released and record.epoch == write.epoch and record.worker is None
+        if not (released and record.epoch == write.epoch and record.worker is None):
+            return False
+        return bool(write.worker) or (write.change is not None and record.status is write.change.status)
 
     def _stored(self, conn: Connection, write: Append) -> list[bytes]:
         """The hash of what the journal has under the number of the write's last entry."""
@@ -150,6 +159,8 @@ class Batch:
     def statements(self) -> list[Statement]:
         """What makes the writes lasting; nothing, if none of them changes anything."""
         made: list[Statement] = [(self._q["insert_run"], row_of(record)) for record in self._new]
+        for uid in self._emptied:
+            made += [(self._q["empty_journal"], (uid,)), (self._q["empty_inbox"], (uid,))]
         if self._entries:
             rows = [(uid, e.seq, e.at, e.state, kept(e.kind), e.hash, e.payload) for uid, e in self._entries]
             made.append((self._q["insert_entries"], _columns(rows)))

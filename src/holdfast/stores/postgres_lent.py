@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from typing import Any
 
@@ -21,6 +21,7 @@ from psycopg import sql
 from psycopg.adapt import AdaptersMap
 
 from holdfast.errors import UsageError
+from holdfast.stores.postgres_patrol import patrol
 
 ENDS = "Holdfast ends the transaction itself, together with the step's entry"
 SETS = "the settings of the session are Holdfast's"
@@ -45,11 +46,13 @@ class LentCursor(psycopg.Cursor[Any]):
 
     def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
         self._check(query)
-        return super().execute(query, *args, **kwargs)
+        with self.connection.watched():  # type: ignore[attr-defined]
+            return super().execute(query, *args, **kwargs)
 
     def executemany(self, query: Any, *args: Any, **kwargs: Any) -> None:
         self._check(query)
-        super().executemany(query, *args, **kwargs)
+        with self.connection.watched():  # type: ignore[attr-defined]
+            super().executemany(query, *args, **kwargs)
 
     def _check(self, query: Any) -> None:
         text = query.as_string(self.connection) if isinstance(query, sql.Composable) else query
@@ -63,12 +66,19 @@ class LentConnection(psycopg.Connection[tuple[Any, ...]]):
 
     lent = False
     limited = False  # whether the session itself limits how long a statement may take
+    session = 0  # the number of the server's process in which the present transaction is
+    prepared: set[bytes]  # the statements of ours that it has prepared
     pooled = False  # whether a pooler stands in between, so that each transaction may be in another session
     _lent_adapters: AdaptersMap | None = None
+    _at_work: Callable[[], bool] | None = None
 
     @contextmanager
-    def lend(self) -> Iterator[None]:
-        """Inside of a transaction: until this ends, only what a user may do can be done. No setting of it stays."""
+    def lend(self, at_work: Callable[[], bool]) -> Iterator[None]:
+        """Inside of a transaction: until this ends, only what a user may do can be done. No setting of it stays.
+
+        A statement may take as long as it likes, while the server is ``at_work`` on it.
+        """
+        self._at_work = at_work
         kept = self.row_factory, self.cursor_factory, self.prepare_threshold
         self._lent_adapters = AdaptersMap(super().adapters)
         self.cursor_factory = LentCursor
@@ -79,6 +89,10 @@ class LentConnection(psycopg.Connection[tuple[Any, ...]]):
             self.lent = False
             self.row_factory, self.cursor_factory, self.prepare_threshold = kept
             self._lent_adapters = None
+
+    def watched(self) -> AbstractContextManager[None]:
+        """Whoever waits for an answer in here learns if it was lost."""
+        return patrol.watch(self, self._at_work)
 
     @property
     def adapters(self) -> AdaptersMap:

@@ -10,12 +10,13 @@ those that the lost transaction had locked, so what it sees is final.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -64,6 +65,10 @@ _GONE = (
 )
 
 
+# A connection that is refused has no code; also a pooler's words.
+_TOO_MANY = ("too many clients", "too many connections", "remaining connection slots", "no more connections allowed")
+
+
 class Link:
     """The way to the database."""
 
@@ -78,6 +83,7 @@ class Link:
             if look is not None:
                 look(self, conn)
         self._pool = Pool(self._connect, settings.pool)
+        self._spare = Pool(self._connect, 1)  # for what must not wait until somebody else is done
         _links.add(self)
 
     def connect(self) -> Connection:
@@ -95,7 +101,7 @@ class Link:
                 raise
             self._conninfo, self._limits = self.settings.conninfo, False  # a pooler, which takes no options
             return self._connect()
-        conn.limited = self._limits
+        conn.limited, conn.prepared = self._limits, set()
         # Behind a pooler, who answers is not who was connected to: what was prepared there may be something else here.
         [own] = conn.execute("SELECT pg_backend_pid()").fetchone() or (0,)
         conn.pooled = own != conn.info.backend_pid
@@ -105,18 +111,22 @@ class Link:
 
     # --- calls
 
-    def call(self, act: Callable[[Connection, bool], T], *, keep: bool = False) -> T:
+    def call(self, act: Callable[[Connection, bool], T], *, keep: bool = False, urgent: bool = False) -> T:
         """Carry out ``act``, on another connection if one is lost. It is told whether it may have been made before.
 
-        With ``keep``, the connection on which it succeeded is not given back.
+        With ``keep``, the connection on which it succeeded is not given back. What is ``urgent`` has one of its own
+        where all the others are in use.
         """
         again, tries, until = False, 0, 0.0
         while True:
-            conn: Connection | None = None
+            conn, pool = None, self._pool
             try:
-                conn = self._get(until)
-                with patrol.watch(conn):
+                conn, pool = self._get(until, urgent)
+                patrol.begin(conn)
+                try:
                     value = act(conn, again)
+                finally:
+                    patrol.end(conn)
                 conn = None if keep else conn
                 return value
             except psycopg.Error as error:
@@ -130,7 +140,7 @@ class Link:
                     self.prepares = False
             finally:
                 if conn is not None:
-                    self._pool.put(conn)
+                    pool.put(conn)
             if lost:
                 self._pool.clear()
             time.sleep(random.uniform(0, min(0.01 * 2**tries, 0.5)))
@@ -158,27 +168,28 @@ class Link:
         finally:
             self._pool.put(conn)
 
-    def is_lost(self, conn: Connection | None, error: psycopg.Error) -> bool:
+    def is_lost(self, conn: Connection | None, error: Exception) -> bool:
         """Whether the error means that the connection is gone, and with it the answer."""
         return conn is None or conn.closed or isinstance(error, _GONE)
 
-    def ask(self, statement: str, values: Any = ()) -> Rows:
+    def ask(self, statement: str, values: Any = (), *, urgent: bool = False) -> Rows:
         """The rows that a query gives."""
-        return self.call(lambda conn, again: execute(conn, statement, values).fetchall())
+        return self.call(lambda conn, again: execute(conn, statement, values).fetchall(), urgent=urgent)
 
     # --- connections
 
-    def _get(self, until: float) -> Connection:
+    def _get(self, until: float, urgent: bool) -> tuple[Connection, Pool]:
+        """A connection, and where it is to be given back."""
         self.check_usable()
-        try:
-            conn = self._pool.get(max(until - time.monotonic(), 0.5) if until else PATIENCE)
-        except PoolEmpty:
-            raise StoreBusy(
-                self.place, f"all {self.settings.pool} connections are in use; raise ?pool=, or try again"
-            ) from None
-        if not self.prepares:
-            conn.prepare_threshold = None
-        return conn
+        seconds = max(until - time.monotonic(), 0.5) if until else PATIENCE
+        pools = [(self._pool, 0.0), (self._spare, seconds)] if urgent else [(self._pool, seconds)]
+        for pool, patience in pools:
+            with suppress(PoolEmpty):
+                conn = pool.get(patience)
+                if not self.prepares:
+                    conn.prepare_threshold = None
+                return conn, pool
+        raise StoreBusy(self.place, f"all {self.settings.pool} connections are in use; raise ?pool=, or try again")
 
     def check_usable(self) -> None:
         """Raise `StoreUnusable` if it was closed, or is another process's."""
@@ -190,6 +201,7 @@ class Link:
         if self.unusable is None:
             self.unusable = CLOSED
             self._pool.close()
+            self._spare.close()
 
     # --- errors
 
@@ -212,6 +224,11 @@ class Link:
             return StoreDamaged(self.place, f"{told}; restore it from a backup")
         if code in ("53300", "55P03", "57014"):
             return StoreBusy(self.place, f"{told}; try again")
+        if connecting and any(text in told for text in _TOO_MANY):
+            return StoreBusy(
+                self.place,
+                f"{told}; raise max_connections there, or give each process fewer with ?pool=, and try again",
+            )
         if connecting:
             return StoreUnreachable(self.place, f"{told}; check the server, the user and the password")
         return StoreError(self.place, told)
@@ -254,15 +271,35 @@ def together(conn: Connection, *statements: Statement) -> list[Rows]:
     return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
 
-def commit(conn: Connection, statements: Sequence[Statement], then: Statement | None = None) -> None:
-    """Carry out these and commit, in one round trip; and ``then`` something that is no part of it."""
-    with conn.pipeline() as pipeline:
-        for statement in statements:
-            execute(conn, *statement)
-        conn.execute("COMMIT")
-        if then is not None:
-            pipeline.sync()
-            execute(conn, *then)
+def commit(conn: Connection, statements: Sequence[Statement], news: Statement | None = None) -> None:
+    """Carry out these and commit, in one round trip; and tell the others, which is no part of it."""
+    committed: psycopg.Cursor[tuple[Any, ...]] | None = None
+    try:
+        with conn.pipeline() as pipeline:
+            for statement in statements:
+                execute(conn, *statement)
+            committed = conn.execute("COMMIT")
+            if news is not None:
+                pipeline.sync()
+                execute(conn, *news)
+    except psycopg.Error as error:
+        if committed is None or committed.statusmessage != "COMMIT":
+            raise
+        _untold(conn, error)
+
+
+def announce(conn: Connection, news: Statement) -> None:
+    """Tell the others what was committed before."""
+    try:
+        execute(conn, *news)
+    except psycopg.Error as error:
+        _untold(conn, error)
+
+
+def _untold(conn: Connection, error: psycopg.Error) -> None:
+    """The others could not be told (on a full disk not even that is possible). They look by themselves, too."""
+    logging.getLogger("holdfast").debug("what was committed could not be told to others: %s", error)
+    conn.close()  # who knows in which state it is
 
 
 # --- forks

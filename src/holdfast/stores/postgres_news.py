@@ -20,8 +20,9 @@ from holdfast.errors import HoldfastError
 from holdfast.stores.postgres_link import Connection, Link, Statement
 
 PATIENCE = 1.0, 30.0  # seconds until a lost connection is made again: at first, and at most
-TURN = 60.0  # seconds after which a silent connection is tried
+TURN = 120.0  # seconds after which a silent connection is tried
 
+ANYBODY = "-"  # the name under which something is told to all, also to the handle that tells it
 TELL = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
 
 
@@ -51,6 +52,10 @@ class News:
         other, so they had better be short. What it tells need not outlive a crash, so it waits for no disk.
         """
         return TELL, (self._channel, f"{self._name} {uid or ''}")
+
+    def at_commit(self) -> Statement:
+        """The same, for a transaction that somebody else commits: all are told then, and this handle too."""
+        return "SELECT pg_notify(%s, %s)", (self._channel, f"{ANYBODY} ")
 
     def listen(self, heard: Callable[[str | None], None]) -> None:
         """See `holdfast.stores.base.Telling`."""

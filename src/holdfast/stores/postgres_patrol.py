@@ -11,35 +11,53 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import psycopg
+from msgspec import Struct
+
+from holdfast.errors import HoldfastError
 
 LIMIT = 90.0  # seconds; longer than any limit that the server is given
 SWEEP = 1.0  # seconds between two rounds
+
+
+class Round(Struct, eq=False):
+    """A call that is under way."""
+
+    until: float
+    at_work: Callable[[], bool] | None  # whether the server is, where nobody can say how long it may take
 
 
 class Patrol:
     """Looks after the calls of a process."""
 
     def __init__(self) -> None:
-        self._until: dict[psycopg.Connection[Any], float] = {}
+        self._calls: dict[psycopg.Connection[Any], Round] = {}
         self._some = threading.Event()
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
     @contextmanager
-    def watch(self, conn: psycopg.Connection[Any]) -> Iterator[None]:
-        """Cut the connection off if this takes too long."""
-        self._until[conn] = time.monotonic() + LIMIT
-        if not self._some.is_set():
-            self._wake()
+    def watch(self, conn: psycopg.Connection[Any], at_work: Callable[[], bool] | None = None) -> Iterator[None]:
+        """Cut the connection off if this takes too long; with ``at_work``, if the server is not, or cannot be asked."""
+        self.begin(conn, at_work)
         try:
             yield
         finally:
-            del self._until[conn]
+            self.end(conn)
+
+    def begin(self, conn: psycopg.Connection[Any], at_work: Callable[[], bool] | None = None) -> None:
+        """A call is under way. See `watch`."""
+        self._calls[conn] = Round(time.monotonic() + LIMIT, at_work)
+        if not self._some.is_set():
+            self._wake()
+
+    def end(self, conn: psycopg.Connection[Any]) -> None:
+        """It is over."""
+        del self._calls[conn]
 
     def _wake(self) -> None:
         with self._lock:
@@ -53,12 +71,29 @@ class Patrol:
             self._some.wait()
             time.sleep(SWEEP)
             now = time.monotonic()
-            for conn, until in list(self._until.items()):
-                if until < now:
+            for conn, call in list(self._calls.items()):
+                if call.until >= now:
+                    continue
+                if call.at_work is None:
                     cut(conn)
+                else:
+                    call.until = now + LIMIT
+                    threading.Thread(
+                        target=self._inquire, args=(conn, call), name="holdfast-inquiry", daemon=True
+                    ).start()
             with self._lock:
-                if not self._until:
+                if not self._calls:
                     self._some.clear()
+
+    def _inquire(self, conn: psycopg.Connection[Any], call: Round) -> None:
+        """Cut off a call whose answer is lost: the server is done with it, or cannot be reached in any way."""
+        assert call.at_work is not None
+        try:
+            lost = not call.at_work()
+        except HoldfastError:
+            lost = True
+        if lost and self._calls.get(conn) is call:
+            cut(conn)
 
 
 def cut(conn: psycopg.Connection[Any]) -> None:

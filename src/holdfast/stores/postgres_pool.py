@@ -17,7 +17,7 @@ from psycopg.pq import TransactionStatus
 
 from holdfast.stores.postgres_lent import LentConnection
 
-STALE = 15.0  # seconds without use after which a connection is tried before it is used
+STALE = 60.0  # seconds without use after which a connection is tried before it is used
 IDLE = 300.0  # seconds without use after which it is closed
 
 
@@ -30,49 +30,82 @@ class Pool:
 
     def __init__(self, connect: Callable[[], LentConnection], size: int) -> None:
         self._connect = connect
-        self._free = threading.BoundedSemaphore(size)
-        self._idle: deque[tuple[LentConnection, float]] = deque()  # the one that was used last is at its end
+        self._idle: deque[tuple[LentConnection, float]] = deque()  # and when it was used; the last one is at the end
+        self._blank: deque[None] = deque([None] * size)  # one for each connection that may still be made
+        self._left = threading.Condition()
+        self._waiting = 0
         self._closed = False
 
     def get(self, timeout: float) -> LentConnection:
         """A connection that works, as far as is known. Raises `PoolEmpty`, or what is wrong with making one."""
-        if not self._free.acquire(timeout=timeout):
-            raise PoolEmpty
         try:
-            while True:
-                try:
-                    conn, used = self._idle.pop()
-                except IndexError:
-                    return self._connect()
+            idle: tuple[LentConnection, float] | None = self._idle.pop()
+        except IndexError:
+            idle = self._other(timeout)
+        try:
+            if idle is not None:
+                conn, used = idle
                 if time.monotonic() - used < STALE or _works(conn):
                     return conn
                 conn.close()
-        except BaseException:  # whatever it is, the place is free again
-            self._free.release()
+            return self._connect()
+        except BaseException:  # whatever it is, there is a place again
+            self._leave(None)
             raise
+
+    def _other(self, timeout: float) -> tuple[LentConnection, float] | None:
+        """One that is given back meanwhile, or None for one that may be made."""
+        with suppress(IndexError):
+            return self._blank.pop()
+        until = time.monotonic() + timeout
+        with self._left:
+            self._waiting += 1  # before it looks again, so that who leaves one after that sees it
+            try:
+                while True:
+                    for places in (self._idle, self._blank):
+                        with suppress(IndexError):
+                            return places.pop()
+                    left = until - time.monotonic()
+                    if left <= 0:
+                        raise PoolEmpty
+                    self._left.wait(left)
+            finally:
+                self._waiting -= 1
+
+    def _leave(self, idle: tuple[LentConnection, float] | None) -> None:
+        self._blank.append(None) if idle is None else self._idle.append(idle)
+        if self._waiting:
+            with self._left:
+                self._left.notify()
 
     def put(self, conn: LentConnection) -> None:
         """Give a connection back. A transaction that is under way is rolled back."""
+        now, idle = time.monotonic(), None
         try:
-            if not conn.closed and conn.info.transaction_status != TransactionStatus.IDLE:
+            if conn.pgconn.transaction_status != TransactionStatus.IDLE and not conn.closed:
                 with suppress(psycopg.OperationalError):  # then it is lost, and with it the transaction
                     conn.rollback()
-            now = time.monotonic()
             if self._closed or conn.closed:
                 conn.close()
             else:
-                self._idle.append((conn, now))
-            with suppress(IndexError):
-                if now - self._idle[0][1] > IDLE:
-                    self._idle.popleft()[0].close()
+                idle = conn, now
         finally:
-            self._free.release()
+            self._leave(idle)
+        with suppress(IndexError):
+            if now - self._idle[0][1] > IDLE:
+                self._close(self._idle.popleft())
+
+    def _close(self, idle: tuple[LentConnection, float]) -> None:
+        try:
+            idle[0].close()
+        finally:
+            self._leave(None)
 
     def clear(self) -> None:
         """Close what is not in use: one was lost, and most likely so were the others."""
         with suppress(IndexError):
             while True:
-                self._idle.pop()[0].close()
+                self._close(self._idle.pop())
 
     def close(self) -> None:
         """Close all connections; those that are in use, when they are given back."""

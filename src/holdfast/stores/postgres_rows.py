@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import RunDamaged
 from holdfast.model import Filter, Link, Rewind, RunRecord, Status
-from holdfast.stores.sqlite_rows import after_prefix
+from holdfast.stores.base import each_status, uids_within
+from holdfast.stores.sqlite_rows import after_prefix, newest_first, within
 
 KNOWN_STATUSES = frozenset(Status)
 ESCAPE = "\x1b"
@@ -68,6 +70,8 @@ def changing(record: RunRecord) -> tuple[Any, ...]:
         record.chapter,
         record.crashes,
         record.crashed_at,
+        kept_or_none(record.away),
+        record.was and str(record.was),
     )
 
 
@@ -95,11 +99,11 @@ def row_of(record: RunRecord) -> tuple[Any, ...]:
 
 def record_of(row: tuple[Any, ...]) -> RunRecord:
     """The record of a row of the query ``record``."""
-    columns, (seq, hash, at, kind, state) = row[1:26], row[26:]
+    columns, (seq, hash, at, kind, state), (away, was) = row[1:26], row[26:31], row[31:]
     id = given(columns[1])
     if seq is None:
         raise RunDamaged(id, "its entries are missing; restore the run from a backup")
-    if columns[14] not in KNOWN_STATUSES:
+    if columns[14] not in KNOWN_STATUSES or was not in (None, *KNOWN_STATUSES):
         raise RunDamaged(id, f"its status {columns[14]!r} is unknown here; a newer Holdfast wrote it")
     try:
         return RunRecord(
@@ -128,6 +132,8 @@ def record_of(row: tuple[Any, ...]) -> RunRecord:
             chapter=columns[22],
             crashes=columns[23],
             crashed_at=columns[24],
+            away=given_or_none(away),
+            was=None if was is None else Status(was),
             seq=seq,
             hash=hash,
             updated_at=at,
@@ -145,6 +151,67 @@ def listed(row: tuple[Any, ...]) -> RunRecord:
         return RunRecord(
             uid=row[1], id=given(row[2]), created_at=0, root=b"", status=Status.BLOCKED, reason=str(damage)
         )
+
+
+def tag_digest(name: str, value: str) -> bytes:
+    """By what the runs of a tag are found; made the same by the function ``tag_digests`` of the schema."""
+    return sha256(f"{kept(name)}\x1f{kept(value)}".encode("utf-8", "replace")).digest()[:8]
+
+
+def page(queries: dict[str, str], filter: Filter, before: str | None, limit: int) -> tuple[str, list[Any]]:
+    """The statement for a page of runs, newest first, and its values."""
+    parts = []
+    for one in each_status(filter):
+        column = _indexed(one)
+        if column is None:
+            bounds, limits = within("r.uid", one, before, "%s")
+        else:
+            bounds, limits = _within_index(column, one, before)
+            one = replace(one, statuses=(), workflow=None, parent=None)
+        clauses, values = conditions(one)
+        parts.append(([*bounds, *clauses], [*limits, *values]))
+    order = "r.uid DESC" if column is None else f"r.{column} DESC, r.uid DESC"
+    return newest_first(queries["record"], order, parts, limit, "%s")
+
+
+def _indexed(filter: Filter) -> str | None:
+    """The column by which runs are looked up that are ordered by their uids within it: if there is one, and no choice.
+
+    The server would rather look through the newest of all runs for some that fit, as if they were spread evenly.
+    """
+    given = {"status": filter.statuses, "workflow": filter.workflow is not None, "parent": filter.parent is not None}
+    named = [column for column, there in given.items() if there]
+    return named[0] if len(named) == 1 and not filter.prefix else None
+
+
+def _within_index(column: str, filter: Filter, before: str | None) -> tuple[list[str], list[Any]]:
+    """Conditions on the uid, as conditions on an index that begins with another column.
+
+    They do not say that it has one value: else the order would be that of the uids alone, which other indexes have.
+    """
+    value = str(filter.statuses[0]) if column == "status" else kept(getattr(filter, column))
+    lo, hi = uids_within(filter)
+    clauses, values = [f"(r.{column}, r.uid) >= (%s, %s)", f"r.{column} <= %s"], [value, lo or "", value]
+    for end in (hi, before):
+        if end is not None:
+            clauses.append(f"(r.{column}, r.uid) < (%s, %s)")
+            values += [value, end]
+    return clauses, values
+
+
+def page_of_tag(queries: dict[str, str], filter: Filter, before: str | None, limit: int) -> tuple[str, list[Any]]:
+    """The same for runs with a tag: the newest ``limit`` of the tag are looked at, and which of them fit the filter.
+
+    Each gives a row, which begins with its uid; the rest of it is empty if it does not fit. So how many are looked at,
+    and in which order, does not depend on what the server believes of how often a tag is used.
+    """
+    name, value = filter.tags[0]
+    bounds, limits = within("uid", filter, before, "%s")
+    newest = f"{queries['tagged']} {' '.join(f'AND {clause}' for clause in bounds)} ORDER BY uid DESC LIMIT %s"
+    clauses, values = conditions(filter)
+    fitting = f"{queries['record']} WHERE {' AND '.join(['r.uid = t.uid', *clauses])}"
+    statement = f"SELECT t.uid, fit.* FROM ({newest}) t LEFT JOIN LATERAL ({fitting}) fit ON true ORDER BY t.uid DESC"
+    return statement, [tag_digest(name, value), *limits, limit, *values]
 
 
 def conditions(filter: Filter) -> tuple[list[str], list[Any]]:
@@ -171,7 +238,7 @@ def conditions(filter: Filter) -> tuple[list[str], list[Any]]:
         for name, value in filter.tags:
             if wanted.setdefault(name, value) != value:
                 add("false")
-        add("r.tags <> '{}' AND r.tags @> %s::jsonb", kept_tags(wanted))
+        add("r.tags @> %s::jsonb", kept_tags(wanted))
     if filter.prefix:
         prefix = filter.prefix.encode("utf-8", "replace").decode()
         add("starts_with(r.id, %s)", kept(prefix))

@@ -37,7 +37,8 @@ def queries(schema: str, now: str) -> dict[str, str]:
     text = text.replace("{schema}", quoted(schema)).replace("{pulse}", pulse).replace("{now}", now)
     parts = (part.partition("\n") for part in text.split("-- name: ")[1:])
     found = {name.strip(): "\n".join(_code(sql)) for name, _, sql in parts}
-    return {name: sql.replace("{left}", found["orphans"]) for name, sql in found.items()}
+    left, levels = found["orphans"], found["levels"]
+    return {name: sql.replace("{left}", left).replace("{levels}", levels) for name, sql in found.items()}
 
 
 def _code(sql: str) -> list[str]:

@@ -23,7 +23,9 @@ from msgspec.structs import replace
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import (
+    Claimed,
     HoldfastError,
+    Moved,
     RunDamaged,
     RunExists,
     RunNotFound,
@@ -34,6 +36,7 @@ from holdfast.model import (
     Backlog,
     Create,
     Document,
+    Enlisted,
     Entry,
     Filter,
     Item,
@@ -46,7 +49,9 @@ from holdfast.stores.base import (
     LIVE,
     LOOK_EVERY,
     Outcome,
+    adoptable,
     appended,
+    check_here,
     claimed,
     conflict,
     due_order,
@@ -54,17 +59,19 @@ from holdfast.stores.base import (
     may_delete,
     new_version,
     refusal,
+    settled,
     woken,
 )
 from holdfast.stores.sqlite_file import BUSY_SECONDS, Q, SqliteFile
+from holdfast.stores.sqlite_guest import SqliteGuest
 from holdfast.stores.sqlite_queues import choose, due_in
 from holdfast.stores.sqlite_rows import (
-    conditions,
     document_of,
     document_row,
     is_entry,
     item_of,
     listed,
+    page,
     record_of,
     row_of,
     sealed,
@@ -120,14 +127,18 @@ class SqliteStore(SqliteFile):
         self._db.execute(Q["update_run"], (*row_of(record), record.uid))
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
-        clauses, values = conditions(filter)
-        if before is not None:
-            clauses.append("r.uid < ?")
-            values.append(before)
-        where = f"WHERE {' AND '.join(clauses)}" if clauses else ""
         with self._reading() as db:
-            rows = db.execute(f"{Q['record']} {where} ORDER BY r.uid DESC LIMIT ?", (*values, limit)).fetchall()
+            rows = db.execute(*page(Q, filter, before, limit)).fetchall()
         return [listed(row) for row in rows]
+
+    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
+        with self._reading() as db:
+            rows = db.execute(f"{Q['record']} {Q['forks']}", (uid, limit)).fetchall()
+        return [listed(row) for row in rows]
+
+    def counts(self, upto: int) -> dict[Status, int]:
+        with self._reading() as db:
+            return {status: db.execute(Q["count"], (status, upto)).fetchone()[0] for status in Status}
 
     def orphans(self, limit: int = 100) -> list[RunRecord]:
         with self._reading() as db:
@@ -316,6 +327,11 @@ class SqliteStore(SqliteFile):
         assert not isinstance(outcome, RunRecord)
         return outcome
 
+    def join(self, connection: Any, *, awaited: bool) -> SqliteGuest:
+        """See `holdfast.stores.joining.Joining`. Such a connection is called in async code, too."""
+        self._check_usable()
+        return SqliteGuest(connection, self.path)
+
     def _create(self, write: Create) -> RunRecord | HoldfastError:
         record = write.record
         row = self._db.execute(f"{Q['record']} WHERE r.id = ? AND r.hidden = 0", (record.id,)).fetchone()
@@ -333,11 +349,13 @@ class SqliteStore(SqliteFile):
     def _insert(self, record: RunRecord, entries: Sequence[Entry], ancestors: Sequence[int]) -> int:
         number = self._db.execute(Q["insert_run"], row_of(record)).lastrowid
         assert number is not None
-        self._db.executemany(
-            Q["insert_entry"], [(number, e.seq, e.kind, e.at, e.state, e.hash, e.payload) for e in entries]
-        )
+        self._add_entries(number, entries)
         self._db.executemany(Q["insert_link"], [(ancestor, number) for ancestor in ancestors])
         return number
+
+    def _add_entries(self, number: int, entries: Sequence[Entry]) -> None:
+        rows = [(number, e.seq, e.kind, e.at, e.state, e.hash, e.payload) for e in entries]
+        self._db.executemany(Q["insert_entry"], rows)
 
     def _append(self, write: Append) -> HoldfastError | None:
         changes = bool(write.change or write.took or write.redact)
@@ -395,6 +413,7 @@ class SqliteStore(SqliteFile):
             record = self._current(uid)
             if record is None or record.hidden:
                 return False
+            check_here(record)
             values = (self._number(uid), item.key, item.kind, item.at, sealed(item), item.wakes, 0)
             if not self._db.execute(Q["post"], values).rowcount:
                 return False
@@ -421,6 +440,11 @@ class SqliteStore(SqliteFile):
         with self._writing():
             self._db.execute(Q["retire"], (worker,))
         self._locks.release(worker)
+
+    def workers(self) -> list[Enlisted]:
+        with self._reading() as db:
+            rows = db.execute(Q["workers"]).fetchall()
+            return [Enlisted(name, until, self._alive(db, name)) for name, until in rows]
 
     def _alive(self, db: sqlite3.Connection, worker: str) -> bool:
         row = db.execute(Q["until"], (worker,)).fetchone()
@@ -454,19 +478,31 @@ class SqliteStore(SqliteFile):
 
     def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
         with self._writing():
-            record = self._current(uid)
-            if record is None or record.hidden:
-                return False
-            alive = record.worker is not None and self._alive(self._db, record.worker)
-            if not may_delete(record, holder_alive=alive, expected=expected):
-                return False
-            self._put(replace(record, hidden=True, worker=None))
-            self._db.execute("DELETE FROM inbox WHERE run = ?", (self._number(uid),))
-            for ancestor in (uid, *(link.uid for link in reversed(record.lineage))):
-                self._sweep(ancestor)
-            return True
+            return self._delete(uid, expected)
 
-    def _sweep(self, uid: str) -> None:
+    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
+        gone: set[str] = set()
+        with self._writing():
+            for record in records:
+                with suppress(Claimed, Moved, RunDamaged):  # which stays
+                    if self._delete(record.uid, record):
+                        gone.add(record.uid)
+        return gone
+
+    def _delete(self, uid: str, expected: RunRecord | None) -> bool:
+        record = self._current(uid)
+        if record is None or record.hidden:
+            return False
+        alive = record.worker is not None and self._alive(self._db, record.worker)
+        if not may_delete(record, holder_alive=alive, expected=expected):
+            return False
+        self._put(replace(record, hidden=True, worker=None))
+        self._db.execute("DELETE FROM inbox WHERE run = ?", (self._number(uid),))
+        for ancestor in (uid, *(link.uid for link in reversed(record.lineage))):
+            self._remove_if_unshared(ancestor)
+        return True
+
+    def _remove_if_unshared(self, uid: str) -> None:
         """Remove the journal if it is hidden and no fork shares it any longer."""
         record, number = self._current(uid), self._number(uid)
         if record is None or not record.hidden or self._db.execute(Q["is_shared"], (number,)).fetchone():
@@ -489,11 +525,26 @@ class SqliteStore(SqliteFile):
                 ancestors = [self._number(link.uid) for link in record.lineage]
                 if None in ancestors:
                     raise RunNotFound(record.id, "the run that it was forked from is not in this store")
-                number = self._insert(record, entries, [n for n in ancestors if n is not None])
+                if adoptable(self._current(record.uid), record, entries):
+                    number = self._number(record.uid) or 0
+                    self._db.execute("DELETE FROM entry WHERE run = ?", (number,))
+                    self._db.execute("DELETE FROM inbox WHERE run = ?", (number,))
+                    self._put(record)
+                    self._add_entries(number, entries)
+                else:
+                    number = self._insert(record, entries, [n for n in ancestors if n is not None])
                 self._db.executemany(Q["post"], [(number, i.key, i.kind, i.at, sealed(i), i.wakes, 0) for i in items])
                 self._db.executemany(Q["post"], [(number, key, "taken", 0, None, 0, 1) for key in taken])
         except sqlite3.IntegrityError:
             raise RunExists(record.id) from None
+
+    def settle(self, uid: str, *, here: bool, mail: Collection[str] | None = None) -> bool:
+        with self._writing():
+            items = [item_of(uid, *row) for row in self._db.execute(Q["inbox"], (uid,))]
+            record = settled(self._current(uid), items, here=here, mail=mail)
+            if record is not None:
+                self._put(record)
+            return record is not None
 
 
 def _is_plain(write: Write) -> bool:

@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from holdfast.errors import UsageError
 
-OURS = frozenset({"meta", "run", "entry", "link", "inbox", "worker"})
+OURS = frozenset({"meta", "run", "run_tag", "entry", "link", "inbox", "worker", "document"})
 ENDS = "Holdfast ends the transaction itself, together with the step's entry"
 
 _HARMLESS = frozenset(

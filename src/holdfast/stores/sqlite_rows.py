@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -9,6 +10,7 @@ import msgspec
 
 from holdfast.errors import RunDamaged, StoreDamaged
 from holdfast.model import Document, Filter, Item, Link, Rewind, RunRecord, Status
+from holdfast.stores.base import each_status, uids_within
 
 MAX_TIME = 253_402_300_800_000_000  # the year 10,000
 KNOWN_STATUSES = frozenset(Status)
@@ -46,7 +48,21 @@ def row_of(record: RunRecord) -> tuple[Any, ...]:
         record.crashes,
         record.crashed_at,
     )
-    return (*columns, _checksum(columns))
+    was = None if record.was is None else str(record.was)
+    return (*columns, _checksum(columns), _sealed_away(record.uid, record.away, was), was)
+
+
+def _sealed_away(uid: str, away: str | None, was: str | None) -> str | None:
+    """Where a run is, behind a checksum of its own: that of the record is one that the version before can check."""
+    return None if away is None else f"{_checksum((uid, away, was)).hex()} {away}"
+
+
+def _away_in(uid: str, sealed: Any, was: Any) -> str | None:
+    """Where a run is that is away; raises `ValueError` if that is not what was written."""
+    away = sealed.partition(" ")[2] if type(sealed) is str else None
+    if _sealed_away(uid, away, was) != sealed or (away is None and was is not None):
+        raise ValueError(uid)
+    return away
 
 
 def _checksum(columns: tuple[Any, ...]) -> bytes:
@@ -54,13 +70,17 @@ def _checksum(columns: tuple[Any, ...]) -> bytes:
 
 
 def record_of(row: tuple[Any, ...]) -> RunRecord:
-    columns, checksum, (seq, hash, at, kind, state) = row[:25], row[25], row[26:]
+    columns, checksum, (seq, hash, at, kind, state), (away, was) = row[:25], row[25], row[26:31], row[31:]
     if _checksum(columns) != checksum:
         raise RunDamaged(str(row[1]), "its record was changed or damaged; restore the run from a backup")
     if not is_entry(seq, kind, at, state, hash):
         raise RunDamaged(str(row[1]), "its newest entry is missing or damaged; restore the run from a backup")
     if columns[14] not in KNOWN_STATUSES:
         raise RunDamaged(str(row[1]), f"its status {columns[14]!r} is unknown here; a newer Holdfast wrote it")
+    try:
+        place = _away_in(columns[0], away, was)
+    except ValueError:
+        raise RunDamaged(str(row[1]), "where it was moved to is damaged; restore the run from a backup") from None
     return RunRecord(
         uid=columns[0],
         id=columns[1],
@@ -87,6 +107,8 @@ def record_of(row: tuple[Any, ...]) -> RunRecord:
         chapter=columns[22],
         crashes=columns[23],
         crashed_at=columns[24],
+        away=place,
+        was=None if was is None else Status(was),
         seq=seq,
         hash=hash,
         updated_at=at,
@@ -154,7 +176,50 @@ def tagged(tags: str, name: str, value: str) -> bool:
     return _decode_tags(tags).get(name) == value
 
 
+def newest_first(
+    query: str, order: str, conditions: Sequence[tuple[list[str], list[Any]]], limit: int, mark: str
+) -> tuple[str, list[Any]]:
+    """A statement for the newest of what a query finds under several conditions, and its values.
+
+    Of each, an index has what it finds in the ``order``, so no more of it is read than a page.
+    """
+    each: list[str] = []
+    values: list[Any] = []
+    for clauses, given in conditions:
+        where = f"WHERE {' AND '.join(clauses)} " if clauses else ""
+        each.append(f"{query} {where}ORDER BY {order} LIMIT {mark}")
+        values += [*given, limit]
+    if len(each) == 1:
+        return each[0], values
+    together = " UNION ALL ".join(f"SELECT * FROM ({one}) AS part" for one in each)
+    return f"SELECT * FROM ({together}) AS parts ORDER BY uid DESC LIMIT {mark}", [*values, limit]
+
+
+def within(column: str, filter: Filter, before: str | None, mark: str) -> tuple[list[str], list[str]]:
+    """Conditions on the uid: those of a page, and of the time at which runs were made."""
+    lo, hi = uids_within(filter)
+    bounds = [(">=", lo), ("<", hi), ("<", before)]
+    given = [(sign, value) for sign, value in bounds if value is not None]
+    return [f"{column} {sign} {mark}" for sign, _ in given], [value for _, value in given]
+
+
+def page(queries: dict[str, str], filter: Filter, before: str | None, limit: int) -> tuple[str, list[Any]]:
+    """The statement for a page of runs, newest first, and its values.
+
+    If there is a tag, it is looked up first; unless it has a NUL, at which a text ends for SQLite's JSON.
+    """
+    query, column, first, given = queries["record"], "r.uid", list[str](), list[str]()
+    if by_tag := next((tag for tag in filter.tags if "\0" not in "".join(tag)), None):
+        query, column = query.replace("FROM run r", queries["from_tag"]), "t.uid"
+        first, given = ["t.name = ? AND t.value = ?"], [*by_tag]
+    bounds, limits = within(column, filter, before, "?")
+    found = [conditions(one) for one in each_status(filter)]
+    parts = [([*first, *bounds, *clauses], [*given, *limits, *values]) for clauses, values in found]
+    return newest_first(query, f"{column} DESC", parts, limit, "?")
+
+
 def conditions(filter: Filter) -> tuple[list[str], list[Any]]:
+    """A filter, of one status at most, as conditions on ``r``, and the values for their placeholders."""
     clauses: list[str] = []
     values: list[Any] = []
 
@@ -165,7 +230,7 @@ def conditions(filter: Filter) -> tuple[list[str], list[Any]]:
     if filter.hidden is not None:
         add("r.hidden = ?", int(filter.hidden))
     if filter.statuses:
-        add(f"r.status IN ({', '.join('?' * len(filter.statuses))})", *map(str, filter.statuses))
+        add("r.status = ?", str(filter.statuses[0]))
     if filter.workflow is not None:
         add("r.workflow = ?", filter.workflow)
     if filter.parent is not None:

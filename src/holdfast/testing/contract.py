@@ -48,6 +48,7 @@ from holdfast.model import Change, Entry, Filter, Kind, Rewind, RunRecord, Statu
 from holdfast.stores.base import ANY, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import ALL, LEASE, Author, after, ids, item, make, put, refused, snapshot
+from holdfast.testing.contract_moving import MovingContract
 from holdfast.testing.contract_queues import QueueContract, order
 
 HARD_IDS = {
@@ -95,11 +96,11 @@ HARD_IDS = {
 USES = (
     *("get", "journal", "find", "read", "inbox", "taken", "orphans", "due", "next_wake", "version"),
     *("take", "backlog", "document", "documents", "put_document"),
-    *("create", "append", "claim", "post", "enlist", "beat", "delete", "rewrap", "adopt"),
+    *("create", "append", "claim", "post", "enlist", "beat", "delete", "sweep", "rewrap", "adopt", "settle"),
 )
 
 
-class StoreContract(QueueContract):
+class StoreContract(QueueContract, MovingContract):
     """The promises. See the module's text for how to use it."""
 
     def open_store(self, place: Path, clock: ManualClock) -> Store:
@@ -1446,6 +1447,49 @@ class StoreContract(QueueContract):
         store.delete(chain[1].uid)
         assert store.read(run.uid, 0, ALL) == [first]
 
+    def test_many_are_swept_away_with_all_that_is_theirs(self, store: Store, author: Author, run: RunRecord) -> None:
+        others = [make(store, author.create(f"other {n}", tags={"of": str(n)})) for n in range(5)]
+        store.post(others[0].uid, item("k"))
+        swept = store.sweep([store.get(one.id) or one for one in others[:4]])
+        assert swept == {one.uid for one in others[:4]}
+        assert sorted(ids(store.find(Filter()))) == ["other 4", "run"]
+        assert store.find(Filter(tags=(("of", "0"),))) == []
+        assert store.inbox(others[0].uid) == store.taken(others[0].uid) == store.read(others[0].uid, 0, ALL) == []
+        again = make(store, author.create("other 0"))
+        assert store.get("other 0") == again
+        assert store.sweep(others[:4]) == set()
+        assert store.sweep([]) == set()
+
+    def test_what_is_held_or_has_changed_is_not_swept_away(self, store: Store, author: Author, run: RunRecord) -> None:
+        changed, claimed, gone = (make(store, author.create(name)) for name in ("changed", "claimed", "gone"))
+        held = store.claim(changed.uid, "east")
+        put(store, author.append(held, Kind.DONE, change=Change(status=Status.READY, release=True)))
+        store.claim(claimed.uid, "east")
+        store.delete(gone.uid)
+        seen = [run, changed, claimed, gone, replace(store.get("changed") or changed, status=Status.COMPLETED)]
+        assert store.sweep([*seen, store.get("claimed") or claimed]) == {run.uid}
+        assert sorted(ids(store.find(Filter()))) == ["changed", "claimed"]
+
+    def test_what_forks_share_is_not_swept_away(self, store: Store, author: Author, run: RunRecord) -> None:
+        entries = store.read(run.uid, 0, ALL)
+        fork = make(store, author.fork(run, entries[0], "fork"))
+        other = make(store, author.create("other"))
+        gone = store.sweep([run, other])
+        assert other.uid in gone
+        assert store.read(run.uid, 0, ALL) == entries
+        assert store.get("fork") == fork
+
+    def test_the_forks_of_a_run_and_theirs(self, store: Store, author: Author, run: RunRecord) -> None:
+        assert store.forks(run.uid) == []
+        first = make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "first"))
+        second = make(store, author.fork(first, store.read(first.uid, 1, 1)[0], "second"))
+        make(store, author.create("another"))
+        assert [one.id for one in store.forks(run.uid)] == ["second", "first"]
+        assert [one.id for one in store.forks(run.uid, limit=1)] == ["second"]
+        assert [one.id for one in store.forks(first.uid)] == ["second"]
+        store.delete(second.uid)
+        assert [one.id for one in store.forks(run.uid)] == ["first"]
+
     def test_a_fork_of_a_deleted_run_is_refused(self, store: Store, author: Author, run: RunRecord) -> None:
         late = author.fork(run, store.read(run.uid, 0, 0)[0], "late")
         store.delete(run.uid)
@@ -1831,8 +1875,10 @@ class StoreContract(QueueContract):
             "enlist": lambda: store.enlist("south", LEASE),
             "beat": lambda: store.beat("east", LEASE),
             "delete": lambda: store.delete(held.uid),
+            "sweep": lambda: store.sweep([held]),
             "rewrap": lambda: store.rewrap(held.uid, b"", "k", b""),
             "adopt": lambda: store.adopt(record, entries, [], []),
+            "settle": lambda: store.settle(held.uid, here=True),
         }
         calls[use]()
 

@@ -321,6 +321,33 @@ class QueueContract:
         let_go(store, author, a, Status.WAITING)
         assert store.backlog()["q"] == Backlog(ready=2, waiting=2, oldest=first + 1)
 
+    def test_the_counts_of_each_status(self, store: Store, author: Author, clock: ManualClock) -> None:
+        assert store.counts(10) == dict.fromkeys(Status, 0)
+        self.many_enqueued(store, author, *"abc")
+        self.enqueued(store, author, "later", status=Status.WAITING, wake_at=clock.now() + 1)
+        [a] = store.take(order("q", limit=1))
+        nothing = dict.fromkeys(Status, 0)
+        assert store.counts(10) == {**nothing, Status.READY: 2, Status.RUNNING: 1, Status.WAITING: 1}
+        assert store.counts(1) == {**nothing, Status.READY: 1, Status.RUNNING: 1, Status.WAITING: 1}
+        let_go(store, author, a, Status.COMPLETED)
+        store.delete(a.uid)
+        assert store.counts(10) == {**nothing, Status.READY: 2, Status.WAITING: 1}
+
+    def test_the_workers_that_have_registered(self, store: Store, other: Store, clock: ManualClock) -> None:
+        store.enlist("long", 60)
+        other.enlist("brief", 1)
+        now = clock.now()
+        assert [one.worker for one in store.workers()] == sorted(one.worker for one in store.workers())
+        found = {one.worker: one for one in store.workers()}
+        assert found["long"].alive
+        assert found["brief"].alive
+        assert found["long"].until - now == pytest.approx(60_000_000, abs=10)
+        clock.advance(2)
+        alive = {one.worker: one.alive for one in store.workers()}
+        assert (alive["long"], alive["brief"]) == (True, False)
+        store.retire("long")
+        assert "long" not in [one.worker for one in other.workers()]
+
     # --- documents
 
     def test_a_document_is_made_replaced_and_deleted(self, store: Store, other: Store) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from holdfast.clock import Clock
-from holdfast.model import Backlog, Document, Entry, Filter, Item, Order, RunRecord, Status, Write
+from holdfast.model import Backlog, Document, Enlisted, Entry, Filter, Item, Order, RunRecord, Status, Write
 from holdfast.stores.base import LIVE, Outcome, Store
 from holdfast.stores.disk import Disk, File
 from holdfast.stores.sqlite import SqliteStore
@@ -243,6 +243,15 @@ class CrashStore:
     def documents(self, kind: str) -> list[Document]:
         return self._alive().documents(kind)
 
+    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
+        return self._alive().forks(uid, limit=limit)
+
+    def counts(self, upto: int) -> dict[Status, int]:
+        return self._alive().counts(upto)
+
+    def workers(self) -> list[Enlisted]:
+        return self._alive().workers()
+
     def next_wake(
         self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
     ) -> int | None:
@@ -301,6 +310,11 @@ class CrashStore:
         self._before("retire").retire(worker)
         self._after("retire")
 
+    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
+        gone = self._before("sweep").sweep(records)
+        self._after("sweep")
+        return gone
+
     def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
         deleted = self._before("delete").delete(uid, expected=expected)
         self._after("delete")
@@ -314,6 +328,11 @@ class CrashStore:
     def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
         self._before("adopt").adopt(record, entries, items, taken)
         self._after("adopt")
+
+    def settle(self, uid: str, *, here: bool, mail: Collection[str] | None = None) -> bool:
+        settled = self._before("settle").settle(uid, here=here, mail=mail)
+        self._after("settle")
+        return settled
 
     def close(self) -> None:
         self._before("close").close()

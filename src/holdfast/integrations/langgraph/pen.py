@@ -43,13 +43,15 @@ class Kept(Struct, frozen=True):
 
 
 class Parked:
-    """What a task wrote, and is not submitted yet, or by which write it was."""
+    """What a task wrote, and is not submitted yet, or by which write it was. Who wrote it waits here meanwhile."""
 
-    __slots__ = ("data", "ticket")
+    __slots__ = ("data", "gate", "ticket")
 
     def __init__(self, data: Data) -> None:
         self.data = data
         self.ticket: Ticket | None = None
+        self.gate = threading.Lock()
+        self.gate.acquire()
 
 
 class Pen:
@@ -71,6 +73,7 @@ class Pen:
         self._marks: dict[tuple[str, str], Marks] = {}
         self._opened = record.seq
         self._parked: list[Parked] = []
+        self._along: list[Parked] = []  # what the last checkpoint took along
         self._writes: dict[tuple[str, str], list[int]] = {}  # made with this pen, by checkpoint
         if saved is not None and layout.is_checkpoint(saved.tree, saved.seq):
             self._last[self.state["checkpoint"]["ns"]] = self.state["checkpoint"]["id"]
@@ -98,6 +101,7 @@ class Pen:
         Its seq, and which writes to it came before, are filled in here.
         """
         with self.lock:
+            self._let_go()
             seq, taken = self._end[0] + 1, self._fitting()
             for parked in taken:
                 self._note(parked.data, seq)
@@ -108,8 +112,18 @@ class Pen:
             ticket = self._submit([entry])
             for parked in taken:
                 parked.ticket = ticket
-            self._parked = [parked for parked in self._parked if parked.ticket is None]
+            self._parked, self._along = [one for one in self._parked if one.ticket is None], taken
             return ticket
+
+    def _let_go(self) -> None:
+        """Wake the threads that wait for what the checkpoint before took along.
+
+        At once after its commit they would get in the way of the graph. Now they can end while this one is committed.
+        """
+        for parked in self._along:
+            if parked.ticket is not None and parked.ticket.settled:
+                parked.gate.release()
+        self._along = []
 
     def encoded(
         self,

@@ -260,7 +260,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
         def act(pen: Pen) -> Op[Ticket]:
             parked = pen.park(data)
-            yield Nap(CLOCK, LINGER)
+            yield Nap(CLOCK, LINGER, parked.gate)
             return pen.write(parked)
 
         if self._guard is None:

@@ -20,7 +20,7 @@ from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.index import Index
 from holdfast.integrations.langgraph.pen import Pen
 from holdfast.model import ENDED, Append, Change, Create, RunRecord, Status
-from holdfast.stores.base import check_id
+from holdfast.stores.base import check_here, check_id
 
 WORKFLOW = "langgraph"
 AT_HAND = 1_000  # threads
@@ -148,6 +148,7 @@ class Threads:
 
 def check_goes_on(record: RunRecord) -> None:
     """Raise the reason if a thread cannot be written to now, though nobody else does."""
+    check_here(record)
     if record.rollback is not None:
         raise RunBlocked(record.id, "a rollback of it was broken off; any claim finishes it: `hf.get(id).claim()`")
     if record.status in ENDED:

@@ -4,6 +4,7 @@
 -- name: append_one
 WITH held AS (
     SELECT n FROM {schema}.run WHERE uid = %s AND epoch = %s AND coalesce(worker, '') = %s AND NOT hidden
+    AND status <> 'away'
     FOR NO KEY UPDATE
 )
 INSERT INTO {schema}.entry (run, seq, at, state, kind, hash, payload)
@@ -15,28 +16,34 @@ RETURNING nextval({pulse})
 -- Rows are locked in the order of their uids, so that batches of several processes never wait for each other in a
 -- circle. A run whose fence or whose end is another one gives no row. Each entry names the end of the journal before
 -- the batch; that its own entries follow each other was checked before.
-WITH held AS (
-    SELECT n, uid, epoch, worker FROM {schema}.run WHERE uid = ANY(%b::text[]) AND NOT hidden ORDER BY uid
-    FOR NO KEY UPDATE
-), given AS (
+WITH given AS (
     SELECT * FROM unnest(%b::text[], %b::bigint[], %b::text[], %b::bigint[], %b::bytea[],
                          %b::bigint[], %b::bigint[], %b::bigint[], %b::text[], %b::bytea[], %b::bytea[])
     AS given (uid, epoch, worker, before, prev, seq, at, state, kind, hash, payload)
+), held AS (
+    SELECT n, uid, epoch, worker FROM {schema}.run WHERE uid = ANY(%b::text[]) AND NOT hidden AND status <> 'away' ORDER BY uid
+    FOR NO KEY UPDATE
+), added AS (
+    INSERT INTO {schema}.entry (run, seq, at, state, kind, hash, payload)
+    SELECT held.n, given.seq, given.at, given.state, given.kind, given.hash, given.payload
+    FROM given
+    JOIN held ON held.uid = given.uid AND held.epoch = given.epoch AND coalesce(held.worker, '') = given.worker
+    WHERE EXISTS (SELECT 1 FROM {schema}.entry e WHERE e.run = held.n AND e.seq = given.before AND e.hash = given.prev)
+    RETURNING run
 )
-INSERT INTO {schema}.entry (run, seq, at, state, kind, hash, payload)
-SELECT held.n, given.seq, given.at, given.state, given.kind, given.hash, given.payload
-FROM given JOIN held ON held.uid = given.uid AND held.epoch = given.epoch AND coalesce(held.worker, '') = given.worker
-WHERE EXISTS (SELECT 1 FROM {schema}.entry e WHERE e.run = held.n AND e.seq = given.before AND e.hash = given.prev)
-RETURNING (SELECT uid FROM held WHERE held.n = entry.run), nextval({pulse})
+SELECT uid, (SELECT nextval({pulse})) FROM held WHERE n IN (SELECT run FROM added)
 
 -- name: record
 SELECT r.n, r.uid, r.id, r.created_at, r.root, r.base, r.workflow, r.tags::text, r.lineage, r.key_id, r.key_blob,
        r.queue, r.priority, r.lane, r.parent, r.status, r.epoch, r.worker, r.rewinds, r.rollback, r.wake_at, r.reason,
-       r.hidden, r.chapter, r.crashes, r.crashed_at, e.seq, e.hash, e.at, e.kind, e.state
+       r.hidden, r.chapter, r.crashes, r.crashed_at, e.seq, e.hash, e.at, e.kind, e.state, r.away, r.was
 FROM {schema}.run r
 LEFT JOIN LATERAL (
     SELECT seq, hash, at, kind, state FROM {schema}.entry WHERE run = r.n ORDER BY seq DESC LIMIT 1
 ) e ON true
+
+-- name: tagged
+SELECT uid FROM {schema}.run_tag WHERE digest = %b
 
 -- name: lock
 SELECT n FROM {schema}.run WHERE uid = ANY(%s::text[]) ORDER BY uid FOR NO KEY UPDATE
@@ -54,12 +61,13 @@ WHERE r.uid = ANY(%s::text[]) AND NOT i.taken AND i.wakes
 -- name: insert_run
 INSERT INTO {schema}.run (uid, id, created_at, root, base, workflow, tags, lineage, key_id, key_blob,
                           queue, priority, lane, parent, status, epoch, worker, rewinds, rollback, wake_at, reason,
-                          hidden, chapter, crashes, crashed_at)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+                          hidden, chapter, crashes, crashed_at, away, was)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 
 -- name: update_run
 UPDATE {schema}.run SET key_id = %s, key_blob = %b, status = %s, epoch = %s, worker = %s, rewinds = %s, rollback = %s,
-                        wake_at = %s, reason = %s, hidden = %s, chapter = %s, crashes = %s, crashed_at = %s
+                        wake_at = %s, reason = %s, hidden = %s, chapter = %s, crashes = %s, crashed_at = %s,
+                        away = %s, was = %s
 WHERE uid = %s
 RETURNING nextval({pulse})
 
@@ -94,7 +102,7 @@ SELECT nextval({pulse})
 -- name: version
 -- The pulse is counted before its transaction is visible. So who asks is told also who is about to commit: whoever
 -- counted before this question and is not visible yet has a lock on a table of ours, until it is. The pulse is read
--- first: what is counted after that is another pulse the next time.
+-- first: what is counted after that is another pulse the next time. Heartbeats are neither counted nor looked for.
 SELECT p.last_value, l.writing FROM {schema}.pulse p, LATERAL (
     SELECT string_agg(virtualtransaction, ' ' ORDER BY virtualtransaction) AS writing FROM pg_locks
     WHERE p.last_value > 0 AND locktype = 'relation' AND mode = 'RowExclusiveLock'
@@ -103,8 +111,24 @@ SELECT p.last_value, l.writing FROM {schema}.pulse p, LATERAL (
 ) l
 
 -- name: tables
-SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+SELECT c.oid::bigint, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = ANY(%s::text[])
+
+-- name: levels
+-- The priorities of what waits in a queue: as many look-ups as there are, however many runs have them. Of each, what is
+-- due is found without looking at what waits for later. The time is asked for once, else no index could be used.
+LATERAL (
+    WITH RECURSIVE down (priority) AS (
+        SELECT max(priority) FROM {schema}.run
+        WHERE queue = q.name AND status = 'waiting' AND worker IS NULL AND NOT hidden AND wake_at IS NOT NULL
+        UNION ALL
+        SELECT (SELECT max(priority) FROM {schema}.run
+                WHERE queue = q.name AND priority < down.priority
+                AND status = 'waiting' AND worker IS NULL AND NOT hidden AND wake_at IS NOT NULL)
+        FROM down WHERE down.priority IS NOT NULL
+    )
+    SELECT priority FROM down WHERE priority IS NOT NULL
+) level
 
 -- name: ready
 SELECT n FROM {schema}.run
@@ -112,10 +136,12 @@ WHERE queue = q.name AND status = 'ready' AND worker IS NULL AND NOT hidden AND 
 ORDER BY priority DESC, created_at, uid LIMIT %(limit)s
 
 -- name: waiting
-SELECT n FROM {schema}.run
-WHERE queue = q.name AND status = 'waiting' AND worker IS NULL AND NOT hidden AND wake_at <= {now}
-AND workflow = ANY(%(workflows)s::text[])
-ORDER BY priority DESC, wake_at, uid LIMIT %(limit)s
+SELECT w.n FROM {levels}, LATERAL (
+    SELECT n FROM {schema}.run
+    WHERE queue = q.name AND priority = level.priority AND status = 'waiting' AND worker IS NULL AND NOT hidden
+    AND wake_at <= (SELECT {now}) AND workflow = ANY(%(workflows)s::text[])
+    ORDER BY wake_at, uid LIMIT %(limit)s
+) w
 
 -- name: take_due
 -- Those that somebody else is about to take are passed over. What a full lane has need not be looked at.
@@ -128,21 +154,24 @@ SELECT d.n FROM unnest(%(queues)s::text[]) q (name), LATERAL (
 ) d
 
 -- name: take_waiting
-SELECT d.n FROM unnest(%(queues)s::text[]) q (name), LATERAL (
+SELECT d.n FROM unnest(%(queues)s::text[]) q (name), {levels}, LATERAL (
     SELECT n FROM {schema}.run
-    WHERE queue = q.name AND status = 'waiting' AND worker IS NULL AND NOT hidden AND wake_at <= {now}
-    AND workflow = ANY(%(workflows)s::text[]) AND uid <> ALL(%(leave)s::text[])
+    WHERE queue = q.name AND priority = level.priority AND status = 'waiting' AND worker IS NULL AND NOT hidden
+    AND wake_at <= (SELECT {now}) AND workflow = ANY(%(workflows)s::text[]) AND uid <> ALL(%(leave)s::text[])
     AND (lane IS NULL OR q.name || E'\x1f' || lane <> ALL(%(full)s::text[]))
-    ORDER BY priority DESC, wake_at, uid LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
+    ORDER BY wake_at, uid LIMIT %(limit)s FOR NO KEY UPDATE SKIP LOCKED
 ) d
 
 -- name: take_left
-SELECT r.n FROM {schema}.run r WHERE r.n IN (
-    SELECT o.n FROM ({left}) o JOIN {schema}.run l ON l.n = o.n
-    WHERE l.queue = ANY(%(queues)s::text[]) AND l.workflow = ANY(%(workflows)s::text[]) AND NOT l.hidden
-    AND l.status IN ('ready', 'running', 'waiting') AND l.uid <> ALL(%(leave)s::text[])
-    ORDER BY l.uid LIMIT %(limit)s
-) FOR NO KEY UPDATE SKIP LOCKED
+-- What the dead left is found first, and as a whole: a server that has no statistics yet would go through all runs, and
+-- look for the dead at each of them.
+SELECT n FROM {schema}.run WHERE n = ANY(ARRAY(
+    SELECT l.n FROM unnest(ARRAY({left})) o (n), LATERAL (
+        SELECT n, uid FROM {schema}.run
+        WHERE n = o.n AND queue = ANY(%(queues)s::text[]) AND workflow = ANY(%(workflows)s::text[]) AND NOT hidden
+        AND status IN ('ready', 'running', 'waiting') AND uid <> ALL(%(leave)s::text[]) OFFSET 0
+    ) l ORDER BY l.uid LIMIT %(limit)s
+)) FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: lock_queues
 INSERT INTO {schema}.queue (name) SELECT name FROM unnest(%s::text[]) AS q (name) ORDER BY name ON CONFLICT DO NOTHING
@@ -153,6 +182,18 @@ SELECT name FROM {schema}.queue WHERE name = ANY(%s::text[]) ORDER BY name FOR U
 -- name: held
 SELECT r.queue, r.worker, r.lane FROM {schema}.run r JOIN {schema}.worker w ON w.name = r.worker
 WHERE r.queue = ANY(%(queues)s::text[]) AND r.worker IS NOT NULL AND NOT r.hidden AND w.until > {now}
+
+-- name: forks
+WHERE r.n IN (SELECT l.child FROM {schema}.link l JOIN {schema}.run a ON a.n = l.ancestor WHERE a.uid = %s) AND NOT r.hidden
+ORDER BY r.uid DESC LIMIT %s
+
+-- name: counts
+SELECT s.status, (SELECT count(*) FROM (
+    SELECT 1 FROM {schema}.run r WHERE r.status = s.status AND NOT r.hidden LIMIT %(upto)s) counted)
+FROM unnest(%(statuses)s::text[]) s (status)
+
+-- name: workers
+SELECT name, until, until > {now} FROM {schema}.worker ORDER BY name
 
 -- name: backlog
 SELECT queue, CASE WHEN worker IS NULL THEN status ELSE 'running' END AS state, count(*),
@@ -196,7 +237,13 @@ WITH RECURSIVE holder (name) AS (
     SELECT h.name FROM holder h WHERE h.name IS NOT NULL
     AND NOT EXISTS (SELECT 1 FROM {schema}.worker w WHERE w.name = h.name AND w.until > {now})
 )
-SELECT r.n FROM dead JOIN {schema}.run r ON r.worker = dead.name AND r.worker IS NOT NULL
+SELECT r.n FROM dead, LATERAL (
+    SELECT n FROM {schema}.run WHERE worker = dead.name AND worker IS NOT NULL OFFSET 0
+) r
+
+-- name: lapse
+SELECT min(w.until) FROM {schema}.worker w
+WHERE w.until > {now} AND EXISTS (SELECT 1 FROM {schema}.run r WHERE r.worker = w.name AND r.worker IS NOT NULL)
 
 -- name: read
 SELECT e.seq, e.kind, e.at, e.state, coalesce(p.hash, r.root), e.hash, e.payload
@@ -248,6 +295,10 @@ RETURNING {now}
 -- name: forget_the_dead
 DELETE FROM {schema}.worker WHERE until < {now} - 86400000000
 
+-- name: as_news
+-- By which `version` knows of a transaction that writes to the table of workers alone.
+LOCK TABLE {schema}.run IN ROW EXCLUSIVE MODE
+
 -- name: retire
 DELETE FROM {schema}.worker WHERE name = ANY(%s::text[])
 
@@ -265,11 +316,40 @@ WITH gone AS (DELETE FROM {schema}.run WHERE uid = ANY(%s::text[]) RETURNING n),
      entries AS (DELETE FROM {schema}.entry e USING gone WHERE e.run = gone.n)
 DELETE FROM {schema}.link l USING gone WHERE l.child = gone.n
 
+-- name: lock_to_sweep
+SELECT n FROM {schema}.run WHERE uid = ANY(%s::text[]) ORDER BY uid FOR UPDATE SKIP LOCKED
+
+-- name: which
+SELECT uid FROM {schema}.run WHERE uid = ANY(%s::text[])
+
+-- name: sweep
+-- Only of those that were locked before, so that it sees every fork that was begun: whoever forks locks what it shares.
+WITH given AS (
+    SELECT * FROM unnest(%b::text[], %b::bigint[], %b::bigint[], %b::text[]) AS given (uid, epoch, seq, status)
+), alone AS (
+    SELECT r.n, r.uid FROM given JOIN {schema}.run r
+    ON r.uid = given.uid AND r.epoch = given.epoch AND r.status = given.status
+    WHERE r.n = ANY(%b::bigint[]) AND r.worker IS NULL AND NOT r.hidden AND r.was IS NULL
+    AND given.seq = (SELECT e.seq FROM {schema}.entry e WHERE e.run = r.n ORDER BY e.seq DESC LIMIT 1)
+    AND NOT EXISTS (SELECT 1 FROM {schema}.link l WHERE l.ancestor = r.n)
+), items AS (
+    DELETE FROM {schema}.inbox i USING alone WHERE i.run = alone.n
+), entries AS (
+    DELETE FROM {schema}.entry e USING alone WHERE e.run = alone.n
+)
+DELETE FROM {schema}.run r USING alone WHERE r.n = alone.n RETURNING r.uid
+
 -- name: empty_inbox
 DELETE FROM {schema}.inbox i USING {schema}.run r WHERE r.n = i.run AND r.uid = %s
 
+-- name: empty_journal
+DELETE FROM {schema}.entry e USING {schema}.run r WHERE r.n = e.run AND r.uid = %s
+
 -- name: own_xid
-SELECT pg_current_xact_id()::text
+SELECT pg_current_xact_id()::text, pg_backend_pid()
+
+-- name: at_work
+SELECT 1 FROM pg_stat_activity WHERE pid = %s AND state = 'active'
 
 -- name: own_locks
 -- The number of the transaction, and a table of ours that it has written to, or locked in order to.
@@ -279,3 +359,9 @@ SELECT pg_current_xact_id()::text, (
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND relation = ANY(%s::oid[]) LIMIT 1
 )
+
+-- name: made
+-- Goes on behind an INSERT of a run, as ``made``: its first entry, and word for the others at the commit.
+INSERT INTO {schema}.entry (run, seq, at, state, kind, hash, payload)
+SELECT made.n, %s::bigint, %s::bigint, %s::bigint, %s, %b, %b FROM made
+RETURNING nextval({pulse}), pg_notify(%s, %s)

@@ -5,11 +5,12 @@ CREATE TABLE {schema}.meta (
     value bigint NOT NULL
 );
 
-INSERT INTO {schema}.meta (name, value) VALUES ('oldest_reader', 1), ('oldest_writer', 1), ('schema', 1);
+INSERT INTO {schema}.meta (name, value) VALUES ('oldest_reader', 1), ('oldest_writer', 1), ('schema', 3);
 
 -- A run's record, its journal, and its inbox.
 --
 --   run     who it is, who holds it, in what state it is. A plain step locks its row and leaves it as it is.
+--   run_tag which runs have which tags.
 --   entry   the journals, in the order of their commits. Never rewritten, but for an erased payload.
 --   link    which runs share the entries of which: a run with a link to it is hidden, not deleted.
 --   inbox   what others than the holder left for it; a taken item keeps its key, so that the key is used once.
@@ -45,7 +46,9 @@ CREATE TABLE {schema}.run (
     hidden     boolean NOT NULL,
     chapter    bigint NOT NULL,
     crashes    bigint NOT NULL,
-    crashed_at bigint NOT NULL
+    crashed_at bigint NOT NULL,
+    away       text COLLATE "C",
+    was        text COLLATE "C"
 );
 
 CREATE UNIQUE INDEX run_by_uid ON {schema}.run (uid);
@@ -54,12 +57,11 @@ CREATE INDEX run_by_status ON {schema}.run (status, uid);
 CREATE INDEX run_by_workflow ON {schema}.run (workflow, uid) WHERE workflow IS NOT NULL;
 CREATE INDEX run_by_worker ON {schema}.run (worker) WHERE worker IS NOT NULL;
 CREATE INDEX run_by_parent ON {schema}.run (parent, uid) WHERE parent IS NOT NULL;
-CREATE INDEX run_by_tag ON {schema}.run USING gin (tags jsonb_path_ops) WHERE tags <> '{}';
 
 -- What workers look for, in the order in which they take it. A run that is held or over stands in none of these.
 CREATE INDEX run_ready ON {schema}.run (queue, priority DESC, created_at, uid)
     WHERE queue IS NOT NULL AND status = 'ready' AND worker IS NULL AND NOT hidden;
-CREATE INDEX run_waiting ON {schema}.run (queue, wake_at, uid)
+CREATE INDEX run_waiting ON {schema}.run (queue, priority DESC, wake_at, uid)
     WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND NOT hidden AND wake_at IS NOT NULL;
 CREATE INDEX run_wakes ON {schema}.run (wake_at)
     WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND NOT hidden AND wake_at IS NOT NULL;
@@ -67,6 +69,35 @@ CREATE INDEX run_wakes ON {schema}.run (wake_at)
 -- What counts against the limits of a queue.
 CREATE INDEX run_held ON {schema}.run (queue, worker, lane)
     WHERE queue IS NOT NULL AND worker IS NOT NULL AND NOT hidden;
+
+-- The runs of each tag, newest last. By the digest of the tag, since it may be longer than what fits in an index. Kept
+-- by the server, so that whoever makes or deletes a run need not know of it.
+CREATE TABLE {schema}.run_tag (
+    digest bytea NOT NULL,
+    uid    text COLLATE "C" NOT NULL,
+    PRIMARY KEY (digest, uid)
+);
+
+CREATE FUNCTION {schema}.tag_digests(tags jsonb) RETURNS SETOF bytea LANGUAGE sql IMMUTABLE AS $$
+    SELECT DISTINCT substr(sha256(convert_to(key || chr(31) || value, 'UTF8')), 1, 8) FROM jsonb_each_text(tags)
+$$;
+
+CREATE FUNCTION {schema}.add_tags() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO {schema}.run_tag (digest, uid) SELECT {schema}.tag_digests(NEW.tags), NEW.uid;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION {schema}.remove_tags() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    DELETE FROM {schema}.run_tag WHERE digest IN (SELECT {schema}.tag_digests(OLD.tags)) AND uid = OLD.uid;
+    RETURN NULL;
+END $$;
+
+CREATE TRIGGER run_made AFTER INSERT ON {schema}.run
+    FOR EACH ROW WHEN (NEW.tags <> '{}') EXECUTE FUNCTION {schema}.add_tags();
+CREATE TRIGGER run_removed AFTER DELETE ON {schema}.run
+    FOR EACH ROW WHEN (OLD.tags <> '{}') EXECUTE FUNCTION {schema}.remove_tags();
 
 CREATE TABLE {schema}.entry (
     run     bigint NOT NULL,

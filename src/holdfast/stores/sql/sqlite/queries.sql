@@ -3,7 +3,7 @@ INSERT OR IGNORE INTO entry (run, seq, kind, at, state, hash, payload) VALUES (
     -- What may not be written has no run here, or a number that is taken, and is ignored. In the form INSERT ... SELECT
     -- the row would first go into a temporary table, since the table that is written is read too.
     (SELECT r.n FROM run r WHERE r.n = ? AND +r.uid = ? AND r.epoch = ? AND ifnull(r.worker, '') = ? AND r.hidden = 0
-     AND (SELECT hash FROM entry WHERE run = r.n AND seq = ?) = ?),
+     AND r.status <> 'away' AND (SELECT hash FROM entry WHERE run = r.n AND seq = ?) = ?),
     ?, ?, ?, ?, ?, ?)
 
 -- name: continue
@@ -20,20 +20,24 @@ SELECT e.seq, e.kind, e.at, e.state, x'', e.hash, x'' FROM entry e JOIN run r ON
 SELECT r.uid, r.id, r.created_at, r.root, r.base, r.workflow, r.tags, r.lineage, r.key_id, r.key_blob,
        r.queue, r.priority, r.lane, r.parent, r.status, r.epoch, r.worker, r.rewinds, r.rollback, r.wake_at, r.reason,
        r.hidden, r.chapter, r.crashes, r.crashed_at, r.checksum,
-       e.seq, e.hash, e.at, e.kind, e.state
+       e.seq, e.hash, e.at, e.kind, e.state, r.away, r.was
 FROM run r
 LEFT JOIN entry e ON e.n = (SELECT n FROM entry WHERE run = r.n ORDER BY seq DESC LIMIT 1)
+
+-- name: from_tag
+FROM run_tag t CROSS JOIN run r ON r.uid = t.uid
 
 -- name: insert_run
 INSERT INTO run (uid, id, created_at, root, base, workflow, tags, lineage, key_id, key_blob,
                  queue, priority, lane, parent, status, epoch, worker, rewinds, rollback, wake_at, reason, hidden,
-                 chapter, crashes, crashed_at, checksum)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                 chapter, crashes, crashed_at, checksum, away, was)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: update_run
 UPDATE run SET uid = ?, id = ?, created_at = ?, root = ?, base = ?, workflow = ?, tags = ?, lineage = ?,
                key_id = ?, key_blob = ?, queue = ?, priority = ?, lane = ?, parent = ?, status = ?, epoch = ?, worker = ?, rewinds = ?,
-               rollback = ?, wake_at = ?, reason = ?, hidden = ?, chapter = ?, crashes = ?, crashed_at = ?, checksum = ?
+               rollback = ?, wake_at = ?, reason = ?, hidden = ?, chapter = ?, crashes = ?, crashed_at = ?, checksum = ?,
+               away = ?, was = ?
 WHERE uid = ?
 
 -- name: ready
@@ -134,6 +138,16 @@ ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = exclude
 
 -- name: delete_document
 DELETE FROM document WHERE kind = ? AND name = ?
+
+-- name: forks
+WHERE r.n IN (SELECT l.child FROM link l JOIN run a ON a.n = l.ancestor WHERE a.uid = ?) AND r.hidden = 0
+ORDER BY r.uid DESC LIMIT ?
+
+-- name: workers
+SELECT name, until FROM worker ORDER BY name
+
+-- name: count
+SELECT count(*) FROM (SELECT 1 FROM run INDEXED BY run_by_status WHERE status = ? AND hidden = 0 LIMIT ?)
 
 -- name: until
 SELECT until FROM worker WHERE name = ?

@@ -3,6 +3,7 @@
 -- A run's record, its journal, and its inbox.
 --
 --   run     who it is, who holds it, in what state it is. A plain step does not touch it.
+--   run_tag which runs have which tags.
 --   entry   the journals, in the order of their commits; found by (run, seq). Never rewritten, but for an erased payload.
 --   link    which runs share the entries of which: a run with a link to it is hidden, not deleted.
 --   inbox   what others than the holder left for it; a taken item keeps its key, so that the key is used once.
@@ -43,7 +44,9 @@ CREATE TABLE run (
     chapter    INTEGER NOT NULL,
     crashes    INTEGER NOT NULL,
     crashed_at INTEGER NOT NULL,
-    checksum   BLOB NOT NULL
+    checksum   BLOB NOT NULL,
+    away       TEXT,
+    was        TEXT
 );
 
 CREATE UNIQUE INDEX run_by_id ON run (id) WHERE hidden = 0;
@@ -63,6 +66,23 @@ CREATE INDEX run_wakes ON run (wake_at)
 -- What counts against the limits of a queue.
 CREATE INDEX run_held ON run (queue, worker, lane, hidden)
     WHERE queue IS NOT NULL AND worker IS NOT NULL AND hidden = 0;
+
+-- The runs of each tag, newest last. Kept by the database, so that whoever makes or deletes a run need not know of it.
+CREATE TABLE run_tag (
+    name  TEXT NOT NULL,
+    value TEXT NOT NULL,
+    uid   TEXT NOT NULL,
+    PRIMARY KEY (name, value, uid)
+) WITHOUT ROWID;
+
+CREATE TRIGGER run_made AFTER INSERT ON run WHEN NEW.tags <> '{}' BEGIN
+    INSERT INTO run_tag (name, value, uid) SELECT key, value, NEW.uid FROM json_each(NEW.tags) WHERE true
+    ON CONFLICT DO NOTHING;
+END;
+
+CREATE TRIGGER run_removed AFTER DELETE ON run WHEN OLD.tags <> '{}' AND json_valid(OLD.tags) BEGIN
+    DELETE FROM run_tag WHERE (name, value, uid) IN (SELECT key, value, OLD.uid FROM json_each(OLD.tags));
+END;
 
 CREATE TABLE entry (
     n       INTEGER PRIMARY KEY,
