@@ -1,6 +1,7 @@
 """What all tests share: the rule that nothing is skipped unseen, folders to work in, and the profiles of Hypothesis."""
 
 import os
+import random
 import sqlite3
 import tempfile
 from collections import Counter
@@ -12,7 +13,7 @@ from typing import Any, NoReturn, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from msgspec.structs import replace
-from pgserver import Schemas, Shared
+from pgserver import Schemas, Shared, found
 
 import holdfast
 from holdfast import Holdfast
@@ -94,12 +95,8 @@ def disk(tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a PostgreSQL server for all tests: HOLDFAST_TEST_POSTGRES, or one that is started for them."""
-    url = os.environ.get("HOLDFAST_TEST_POSTGRES")
-    if url:
-        yield url
-        return
     base = tmp_path_factory.getbasetemp()
-    server = Shared(base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base)
+    server = found() or Shared(base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base)
     yield server.url
     server.leave()
 
@@ -311,6 +308,14 @@ def damage(
             path.write_bytes(b"".join(lines))
 
     return change
+
+
+@pytest.fixture
+def seed() -> int:
+    """Set HOLDFAST_SEED to repeat a run; a failing test shows the seed that it had."""
+    chosen = int(os.environ.get("HOLDFAST_SEED") or random.SystemRandom().randrange(1_000_000))
+    print(f"HOLDFAST_SEED={chosen}")
+    return chosen
 
 
 # --- Counts -----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ says, once:
 - ``before``: both connections are cut, and the server never sees it;
 - ``after``: the server gets it and answers, and both connections are cut instead of passing that on;
 - ``swallow``: the same, but the client's connection stays open, and it hears nothing.
+
+It can also cut all connections, and stall: then it takes what is sent and passes nothing on, until it is told to.
 """
 
 import socket
@@ -25,6 +27,8 @@ class Proxy:
         self._how = ""
         self._open: set[socket.socket] = set()
         self.struck = threading.Event()
+        self._flows = threading.Event()
+        self._flows.set()
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
     def lose(self, text: bytes, how: str) -> None:
@@ -39,7 +43,16 @@ class Proxy:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
+    def stall(self) -> None:
+        """Pass nothing on, in either direction."""
+        self._flows.clear()
+
+    def go_on(self) -> None:
+        """Pass on again, also what was held back."""
+        self._flows.set()
+
     def close(self) -> None:
+        self.go_on()
         self._end(self._listener)  # whoever waits there is told
         self._listener.close()
         self.cut()
@@ -62,6 +75,7 @@ class Proxy:
             back.start()
             with suppress(OSError):
                 while data := client.recv(65536):
+                    self._flows.wait()
                     how = self._strikes(data)
                     if how == "before":
                         self.struck.set()
@@ -87,6 +101,7 @@ class Proxy:
     def _back(self, server: socket.socket, client: socket.socket, silence: list[str]) -> None:
         with suppress(OSError):
             while data := server.recv(65536):
+                self._flows.wait()
                 if not silence:
                     client.sendall(data)
                     continue

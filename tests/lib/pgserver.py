@@ -83,12 +83,12 @@ class Server:
     def _data(self) -> str:
         return str(self.folder / "data")
 
-    def make(self) -> None:
-        """Make the server's files."""
+    def make(self, *options: str) -> None:
+        """Make the server's files, with more options of ``initdb``."""
         if os.geteuid() == 0:
             os.chown(self.folder, NOBODY, NOBODY)
         initdb = ("--encoding=UTF8", "--locale=C", "--auth=trust", "--username=postgres", "--wal-segsize=1")
-        _run("initdb", "-D", self._data, "--no-sync", *initdb)
+        _run("initdb", "-D", self._data, "--no-sync", *initdb, *options)
 
     def start(self, **settings: str) -> None:
         """Start it, and wait until it answers."""
@@ -102,10 +102,22 @@ class Server:
         """Stop it: ``immediate`` is what a power failure does to it."""
         _run("pg_ctl", "-D", self._data, "-w", "-m", how, "stop")
 
+    def is_up(self) -> bool:
+        """Whether it runs: after a full disk it may have ended by itself."""
+        try:
+            _run("pg_ctl", "-D", self._data, "status")
+        except RuntimeError:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Stop it if it runs."""
+        if self.is_up():
+            self.stop()
+
     def remove(self) -> None:
         """Stop it if it runs, and remove its files."""
-        if (self.folder / "data" / "postmaster.pid").exists():
-            self.stop()
+        self.end()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
@@ -174,6 +186,22 @@ class Schemas:
 
 
 # --- the server that all share
+
+
+class Found:
+    """A server that is there already, and stays. Its user must be allowed to make databases, schemas and roles."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def leave(self) -> None:
+        """This process needs it no longer."""
+
+
+def found() -> Found | None:
+    """The server that HOLDFAST_TEST_POSTGRES names, if it does: then none is started but those that are stopped."""
+    url = os.environ.get("HOLDFAST_TEST_POSTGRES")
+    return Found(url) if url else None
 
 
 class Shared:

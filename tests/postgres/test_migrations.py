@@ -75,29 +75,6 @@ def test_the_schema_is_the_sum_of_the_migrations(postgres_schemas: Schemas, post
     assert both[0] == both[1] == {"schema": len(migrations()), "oldest_reader": READER, "oldest_writer": WRITER}
 
 
-def test_twenty_may_migrate_at_once(postgres_schemas: Schemas, empty: str) -> None:
-    """Each on connections of its own, as processes have."""
-    url = postgres_schemas.url(empty)
-    made: list[object] = []
-    start = threading.Barrier(20)
-
-    def begin() -> None:
-        start.wait()
-        try:
-            made.append(migrate(url))
-        except Exception as error:  # it is looked at below
-            made.append(error)
-
-    threads = [threading.Thread(target=begin) for _ in range(20)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    everything = tuple(number for number, _ in migrations())
-    assert sorted(made, key=repr) == sorted([everything, *[()] * 19], key=repr)
-    open_store(url).close()
-
-
 def test_a_migration_waits_for_the_one_that_is_under_way(postgres_schemas: Schemas, postgres_url: str) -> None:
     made: list[object] = []
     with psycopg.connect(settings_of(postgres_url).conninfo) as other:

@@ -104,6 +104,24 @@ def test_who_does_not_listen_looks_more_often(postgres_url: str) -> None:
     assert not [one for one in threading.enumerate() if one.name == "holdfast-news"]
 
 
+def test_what_cannot_be_told_is_committed_all_the_same(
+    store: PostgresStore, author: Author, held: RunRecord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: nobody may take the failure of the news for one of the write."""
+    too_long = "SELECT pg_notify('nobody', repeat('x', 9000))", ()
+    monkeypatch.setattr(store._news, "of", lambda uid=None: too_long)
+    with pytest.raises(holdfast.StoreError, match="too long"):
+        store._link.ask(*too_long)
+    made = make(store, author.create("new"))
+    assert store.post(made.uid, item("k"))
+    write = author.append(held, Kind.EMITTED)
+    put(store, write)
+    held = after(held, write)
+    put(store, author.append(held, Kind.DONE, change=Change(status=Status.READY, release=True)))
+    assert [entry.kind for entry in store.read(held.uid, 1, 99)] == [Kind.EMITTED, Kind.DONE]
+    assert (len(store.inbox(made.uid)), store.delete(made.uid)) == (1, True)
+
+
 # --- in workflows: nobody would look within the time of these tests
 
 
@@ -148,3 +166,69 @@ def test_workers_and_waiters_are_woken(two: tuple[Holdfast, Holdfast]) -> None:
     other.close()
     worker.join(20)
     assert not worker.is_alive()
+
+
+@pytest.mark.timeout(60)
+def test_who_has_nothing_to_do_asks_nothing_until_it_is_told(two: tuple[Holdfast, Holdfast]) -> None:
+    one, other = two
+    one.queue("default", paused=True)
+    waiting = one.enqueue(doubled, 4)
+    asked = other._store._link.ask  # type: ignore[attr-defined]
+    count = [0]
+
+    def counted(*values: Any, **how: Any) -> Any:
+        count[0] += 1
+        return asked(*values, **how)
+
+    other._store._link.ask = counted  # type: ignore[attr-defined]
+    worker = threading.Thread(target=other.work, daemon=True)
+    worker.start()
+    before = -1
+    while not other._store.hears or count[0] != before:  # type: ignore[attr-defined]
+        before = count[0]
+        threading.Event().wait(0.5)
+    threading.Event().wait(1.5)  # longer than one without news would wait
+    assert count[0] == before
+    one.queue("default").resume()
+    assert waiting.result(timeout=50) == 8
+    one.schedule(doubled, 1, id="each", cron="0 0 1 1 *")
+    assert one.get_schedule("each").trigger().result(timeout=50) == 2
+    other.close()
+    worker.join(20)
+    assert not worker.is_alive()
+
+
+# --- when leases end
+
+
+def test_it_is_known_when_the_next_lease_of_a_holder_ends(
+    store: PostgresStore, other: PostgresStore, author: Author, clock: ManualClock
+) -> None:
+    assert store.lapse() is None, "both live, and neither holds anything"
+    clock.advance(2)
+    store.beat("east", LEASE)
+    ends = clock.now() + round(LEASE * 1_000_000)
+    first = store.claim(make(store, author.create("first")).uid, "east")
+    assert other.lapse() == ends
+    other.claim(make(store, author.create("second")).uid, "north")
+    assert other.lapse() == ends - 2_000_000, "north was heard of earlier"
+    clock.advance(LEASE - 1)
+    assert other.lapse() == ends, "who is dead already is not waited for"
+    put(store, author.append(first, Kind.DONE, change=Change(status=Status.READY, release=True)))
+    assert other.lapse() is None
+
+
+@pytest.mark.timeout(60)
+def test_an_idle_worker_goes_on_with_what_another_one_left_when_its_lease_is_over(postgres_url: str) -> None:
+    with holdfast.open(postgres_url, lease=2.0) as left:
+        left._engine.worker.ready()
+        run = left.enqueue(doubled, 21)
+        record = run._record()
+        left._engine.worker.stop()  # its heart beats no longer
+        with holdfast.open(postgres_url, lease=2.0) as other:
+            worker = threading.Thread(target=other.work, daemon=True)
+            left._store.claim(record.uid, left._engine.worker.name)
+            worker.start()
+            assert other.get(run.id).result(timeout=50) == 42
+            other.close()
+            worker.join(20)

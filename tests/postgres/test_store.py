@@ -14,6 +14,7 @@ from holdfast.errors import Claimed, LeaseLost, StoreError, StoreUnusable
 from holdfast.model import Append, Filter, Kind, RunRecord
 from holdfast.stores import postgres_link
 from holdfast.stores.postgres import PostgresStore, ServerClock
+from holdfast.stores.postgres_append import Statement
 from holdfast.stores.postgres_lent import LentConnection
 from holdfast.stores.postgres_link import begin
 from holdfast.stores.postgres_rows import given, kept
@@ -100,15 +101,20 @@ def test_what_postgresql_cannot_index_is_refused_by_itself(store: PostgresStore,
 def test_a_plain_step_is_one_statement_and_leaves_the_record(
     store: PostgresStore, author: Author, held: RunRecord, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
-    execute = postgres_link.execute
+    asked: list[object] = []
+    execute, call = postgres_link.execute, Statement.__call__
 
     def noted(conn: Any, statement: str, values: Any = ()) -> Any:
         asked.append(statement)
         return execute(conn, statement, values)
 
+    def called(statement: Statement, conn: Any, values: Any) -> Any:
+        asked.append(statement)
+        return call(statement, conn, values)
+
     for module in ("postgres", "postgres_link"):
         monkeypatch.setattr(f"holdfast.stores.{module}.execute", noted)
+    monkeypatch.setattr(Statement, "__call__", called)
     before = sql("SELECT xmin, ctid FROM {schema}.run")
     for n in (1, 1, 3):
         write = author.append(held, *([Kind.DONE] * n))

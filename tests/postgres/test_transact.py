@@ -10,7 +10,7 @@ from psycopg.rows import dict_row
 
 import holdfast
 from holdfast import Holdfast, step, workflow
-from holdfast.errors import LeaseLost, RunDamaged, UsageError
+from holdfast.errors import LeaseLost, RunDamaged, StoreError, StoreFull, StoreUnreachable, UsageError
 from holdfast.model import Append, Change, Kind, RunRecord, Status
 from holdfast.stores.base import Transacting
 from holdfast.stores.postgres import PostgresStore
@@ -161,6 +161,46 @@ def test_a_savepoint_keeps_the_transaction_alive(
     assert cents() == 101
 
 
+def _is_cut_off(db: Any, _: str) -> None:
+    db.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+def _is_cut_off_and_says_it_in_its_own_words(db: Any, _: str) -> None:
+    try:
+        _is_cut_off(db, "")
+    except psycopg.Error as error:
+        raise ValueError("no idea what this is") from error
+
+
+def _finds_no_space(db: Any, _: str) -> None:
+    db.execute("DO $$ BEGIN RAISE EXCEPTION 'no space left' USING ERRCODE = '53100'; END $$")
+
+
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        (_is_cut_off, StoreUnreachable),
+        (_is_cut_off_and_says_it_in_its_own_words, StoreUnreachable),
+        (_finds_no_space, StoreFull),
+    ],
+)
+def test_what_happens_to_the_server_is_no_error_of_the_function(
+    store: PostgresStore,
+    cents: Callable[[], int],
+    author: Author,
+    held: RunRecord,
+    doing: Doing,
+    act: Any,
+    told: type[StoreError],
+) -> None:
+    write = author.append(held, Kind.DONE)
+    with pytest.raises(told):
+        store.transact(doing(write, act))
+    assert cents() == 100
+    assert store.transact(doing(write)) is None
+    assert (cents(), len(store.read(held.uid, 1, ALL))) == (101, 1)
+
+
 # --- what the function may not do
 
 REFUSED: dict[str, Callable[[Any, str], object]] = {
@@ -273,3 +313,29 @@ def test_a_workflow_pays_exactly_once(hf: Holdfast, schema: str, cents: Callable
     assert hf.start(pay_twice, schema, id="r").result() == (101, 102)
     assert cents() == 102
     assert [entry.kind for entry in run.history()] == ["created", "done", "done", "completed"]
+
+
+cut_off: list[str] = []
+
+
+@step(transactional=True)
+def pay_in_spite(db: Any, schema: str) -> int:
+    db.execute(f"UPDATE {schema}.account SET cents = cents + 1")
+    if not cut_off:
+        cut_off.append("now")
+        db.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    return int(db.execute(f"SELECT cents FROM {schema}.account").fetchone()[0])
+
+
+@workflow
+def pay_once(schema: str) -> int:
+    return pay_in_spite(schema)
+
+
+def test_a_connection_that_is_lost_inside_of_a_step_does_not_fail_the_run(
+    hf: Holdfast, schema: str, cents: Callable[[], int]
+) -> None:
+    cut_off.clear()
+    run = hf.enqueue(pay_once, schema)
+    hf.work(until_idle=True)
+    assert (run.result(timeout=0), cents(), cut_off) == (101, 101, ["now"])

@@ -246,6 +246,41 @@ def test_a_transaction_is_made_or_rolled_back_and_that_is_known(
         sql("DROP TABLE {schema}.paid")
 
 
+@pytest.mark.parametrize("how", HOWS)
+def test_an_answer_to_the_functions_own_statement_that_is_lost_is_known(
+    far: PostgresStore, proxy: Proxy, author: Author, run: RunRecord, sql: Callable[..., list[Any]], how: str
+) -> None:
+    schema = far._link.settings.schema
+    sql("CREATE TABLE {schema}.paid (n integer)")
+    try:
+        write = author.append(far.claim(run.uid, "far"), Kind.DONE)
+
+        def act(db: Any) -> Append:
+            db.execute(f"INSERT INTO {schema}.paid VALUES (1)")
+            return write
+
+        proxy.lose(b"INSERT INTO " + schema.encode() + b".paid", how)
+        with pytest.raises(StoreUnreachable, match="rolled back; it can be tried again"):
+            far.transact(act)
+        assert proxy.struck.is_set()
+        assert sql("SELECT * FROM {schema}.paid") == []
+        assert far.transact(act) is None
+        assert sql("SELECT * FROM {schema}.paid") == [(1,)]
+    finally:
+        sql("DROP TABLE {schema}.paid")
+
+
+def test_a_statement_of_the_function_may_take_long(far: PostgresStore, author: Author, run: RunRecord) -> None:
+    """As long as the server is at work on it."""
+    write = author.append(far.claim(run.uid, "far"), Kind.DONE)
+
+    def act(db: Any) -> Append:
+        db.execute("SELECT pg_sleep(%s)", (4 * postgres_patrol.LIMIT,))
+        return write
+
+    assert far.transact(act) is None
+
+
 # --- what stays unknown
 
 

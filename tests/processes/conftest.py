@@ -5,68 +5,17 @@ to act at the same moment, stopped, and killed. What a test counted it says with
 how that reaches the end of the test run.
 """
 
-import importlib.util
 import json
-import os
-import random
-import select
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import labour as _labour
 import pytest
+from children import PATIENCE, Child, wait_until
 
 HERE = Path(__file__).parent
-PATIENCE = 60.0  # seconds until a process that does not answer is given up
-
-
-class Child:
-    """A process of ours: its lines are read with a time limit, and it never outlives the test."""
-
-    def __init__(self, script: str, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        self._read = b""
-        self.ended = False  # whether everything that it wrote was read
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def line(self, timeout: float = PATIENCE) -> str | None:
-        """The next line that it says; None if there is none in time, or it has ended (see `ended`)."""
-        assert self.process.stdout is not None
-        until = time.monotonic() + timeout
-        while b"\n" not in self._read:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, until - time.monotonic()))
-            if not ready:
-                return None
-            data = os.read(self.process.stdout.fileno(), 65536)
-            if not data:
-                self.ended = True
-                return None
-            self._read += data
-        line, _, self._read = self._read.partition(b"\n")
-        return line.decode()
-
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
-
-    def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
-        self.process.kill()
-        self.process.wait()
-
-    def clear_away(self) -> None:
-        self.kill()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
 
 
 class Refused(Exception):
@@ -81,12 +30,11 @@ class Member(Child):
     """A process that carries out commands. See `crew.py` for what it knows."""
 
     def __init__(self) -> None:
-        super().__init__("crew.py")
+        super().__init__(str(HERE / "crew.py"))
 
     def send(self, command: str, /, **arguments: Any) -> None:
         """Tell it to do something, without waiting. ``at`` is the moment (of the monotonic clock) to begin at."""
-        assert self.process.stdin is not None
-        os.write(self.process.stdin.fileno(), json.dumps([command, arguments]).encode() + b"\n")
+        self.say(json.dumps([command, arguments]))
 
     def reply(self, timeout: float = PATIENCE) -> Any:
         """What came of the command; raises `Refused` for what it raised there."""
@@ -125,7 +73,7 @@ def children() -> Iterator[Callable[..., Child]]:
     started: list[Child] = []
 
     def start(script: str, *arguments: str) -> Child:
-        started.append(Child(script, *arguments))
+        started.append(Child(str(HERE / script), *arguments))
         return started[-1]
 
     yield start
@@ -184,14 +132,6 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def seed() -> int:
-    """Set HOLDFAST_SEED to repeat a run; a failing test shows the seed that it had."""
-    chosen = int(os.environ.get("HOLDFAST_SEED") or random.SystemRandom().randrange(1_000_000))
-    print(f"HOLDFAST_SEED={chosen}")
-    return chosen
-
-
-@pytest.fixture
 def counts(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Says what the test has counted: at once with -s, and at the end of the whole test run."""
 
@@ -200,18 +140,6 @@ def counts(request: pytest.FixtureRequest) -> Callable[[str], None]:
         request.node.user_properties.append(("counts", line))
 
     return say
-
-
-def _load(script: str) -> Any:
-    spec = importlib.util.spec_from_file_location(script, HERE / f"{script}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-_labour = _load("labour")
 
 
 @pytest.fixture
@@ -225,7 +153,7 @@ def workers(children: Callable[..., Child]) -> Callable[..., Child]:
     """Starts worker processes on a store; each has begun to work when it is given."""
 
     def start(url: str, *, wait: bool = True, **options: Any) -> Child:
-        child = children("labour.py", url, json.dumps(options))
+        child = children(_labour.__file__, url, json.dumps(options))
         if wait:
             assert child.line() == "ready"
         return child
@@ -236,11 +164,4 @@ def workers(children: Callable[..., Child]) -> Callable[..., Child]:
 @pytest.fixture
 def until() -> Callable[..., None]:
     """Waits until something is so."""
-
-    def wait(what: Callable[[], Any], timeout: float = PATIENCE) -> None:
-        end = time.monotonic() + timeout
-        while not what():
-            assert time.monotonic() < end, "it did not come to be in time"
-            time.sleep(0.005)
-
-    return wait
+    return wait_until

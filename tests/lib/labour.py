@@ -1,8 +1,9 @@
-"""A worker process, and the workflows that it knows. See test_workers.py and test_workflow_kills.py.
+"""A worker process, and the workflows that it knows. See tests/processes and tests/postgres/faults.
 
 Arguments: the store's URL, and options as JSON: what `holdfast.open` and ``hf.work`` take, and
 
 - ``log``: the file for its log;
+- ``silence``: how many seconds a call to PostgreSQL may stay without an answer;
 - ``count``: every so many seconds, say how many SQL statements were made so far, and the CPU time;
 - ``stop_at``: stop (SIGSTOP) right after the intent of this step was written.
 
@@ -13,6 +14,7 @@ import asyncio
 import json
 import logging
 import os
+import select
 import signal
 import sqlite3
 import sys
@@ -22,6 +24,7 @@ from typing import Any
 
 import holdfast
 from holdfast import NotDone, step, workflow
+from holdfast.stores import postgres_patrol
 
 
 def write(world: str, what: str) -> None:
@@ -82,9 +85,18 @@ def was_charged(world: str, what: str) -> Any:
 
 
 @step(transactional=True)
-def book(connection: sqlite3.Connection, what: str) -> str:
-    connection.execute("INSERT INTO ledger (what) VALUES (?)", (what,))
+def book(connection: Any, what: str) -> str:
+    place = "?" if isinstance(connection, sqlite3.Connection) else "%s"
+    connection.execute(f"INSERT INTO ledger (what) VALUES ({place})", (what,))
     return what
+
+
+@step(transactional=True)
+def book_slowly(connection: Any, world: str, what: str, seconds: float) -> str:
+    """On PostgreSQL: keeps the connection for some time."""
+    write(world, what)
+    connection.execute("SELECT pg_sleep(%s)", (seconds,))
+    return book.function(connection, what)
 
 
 @step
@@ -154,6 +166,11 @@ async def holding_async(world: str) -> list[str]:
 def deadly(world: str, how: str, times: int, places: int) -> list[str]:
     kill = {"plain": plain_death, "meant": meant_death, "careful": careful_death}[how]
     return [kill(world, f"place {n}", times) for n in range(places)]
+
+
+@workflow
+def booking(world: str, n: int, seconds: float) -> str:
+    return book_slowly(world, f"{n} booking", seconds)
 
 
 @step
@@ -274,6 +291,10 @@ def main() -> None:
     url, options = sys.argv[1], json.loads(sys.argv[2])
     if "log" in options:
         logging.basicConfig(filename=options.pop("log"), level=logging.INFO)
+    if "FAKETIME" in os.environ:  # libfaketime refuses the way in which Python sleeps, and no other way of waiting
+        time.sleep = lambda seconds: select.select([], [], [], seconds)  # type: ignore[assignment]
+    if silence := options.pop("silence", None):
+        postgres_patrol.LIMIT, postgres_patrol.SWEEP = silence, silence / 5
     with holdfast.open(url, lease=options.pop("lease", 30)) as hf:
         if every := options.pop("count", None):
             count_statements(hf, every)
