@@ -10,13 +10,14 @@ import random
 import sqlite3
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from pydoc_data.topics import topics  # English text that every Python has
 from typing import Any
 
 import holdfast
+from bench.harness import Say
 from holdfast.codec.frame import squeeze
 from holdfast.stores.sqlite_file import PAGE_SIZE, migrations
 
@@ -38,7 +39,7 @@ COLUMNS = "run, seq, kind, at, state, hash, payload"
 CLUSTERED = f"CREATE TABLE entry ({COLUMNS}, PRIMARY KEY (run, seq)) WITHOUT ROWID"
 
 
-def measure(folder: Path, say: Callable[[str], None]) -> dict[str, float]:
+def measure(folder: Path, say: Say) -> dict[str, float]:
     say("how entries are laid out")
     figures = entries(folder)
     say("compression")

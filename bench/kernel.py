@@ -9,32 +9,30 @@ from __future__ import annotations
 import os
 import random
 import statistics
-import string
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import holdfast
+from bench.harness import Measured, Say, Stopwatch, random_texts, ratio, size_of
 from holdfast.engine import lease
 
 SAVES = 2_000
 ITEM = 1_024
 
 GOALS: dict[str, float] = {
-    "growth_bytes_over_appended_sqlite": 1.3,
-    "growth_bytes_over_appended_files": 1.5,
-    "growth_last_over_first_sqlite": 1.3,
-    "growth_last_over_first_files": 1.3,
-    "fork_10000_over_10_sqlite": 2.0,
+    "save_growth_bytes_over_appended_sqlite": 1.3,
+    "save_growth_bytes_over_appended_files": 1.5,
+    "save_growth_last_over_first_sqlite": 1.3,
+    "save_growth_last_over_first_files": 1.3,
+    "fork_10000_over_10": 2.0,
     "fork_10000_over_10_files": 2.0,
-    "import_over_msgspec_sqlite3": 1.5,
+    "import_over_msgspec": 1.5,
 }
 
 
-def measure(folder: Path, say: Callable[[str], None]) -> dict[str, float]:
+def measure(folder: Path, say: Say) -> dict[str, float]:
     say("a synced write")
     figures = raw_commit(folder)
     for store, place in (("sqlite", folder / "growth.db"), ("files", folder / "growth")):
@@ -43,33 +41,9 @@ def measure(folder: Path, say: Callable[[str], None]) -> dict[str, float]:
         figures |= {f"{key}_{store}": value for key, value in found.items()}
         say(f"forks deep in a history, {store}")
         found = forks(f"{store}:///{folder / 'forks'}-{store}")
-        figures |= {f"{key}_{store}": value for key, value in found.items()}
+        figures |= {key if store == "sqlite" else f"{key}_{store}": value for key, value in found.items()}
     say("import time")
     return figures | imports()
-
-
-def size_of(path: Path) -> int:
-    """Bytes of a file, or of all files below a folder."""
-    if path.is_file():
-        return path.stat().st_size
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-
-
-class Stopwatch:
-    """Adds up the time that is spent in some functions."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
-            started = time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self.seconds += time.perf_counter() - started
-
-        return call
 
 
 def growth(url: str, stored_in: Path, seed: int) -> dict[str, float]:
@@ -77,9 +51,7 @@ def growth(url: str, stored_in: Path, seed: int) -> dict[str, float]:
 
     Encoding and comparing the state is linear in its size by nature; it is measured apart and reported beside.
     """
-    source = random.Random(seed)
-    alphabet = string.digits + string.ascii_letters + string.punctuation + " "
-    items = ["".join(source.choices(alphabet, k=ITEM)) for _ in range(SAVES)]
+    items = random_texts(SAVES, seed, ITEM)
     watch, plain_diff = Stopwatch(), lease.diff
     lease.diff = watch.timed(plain_diff)
     total, compare = [], []
@@ -99,11 +71,11 @@ def growth(url: str, stored_in: Path, seed: int) -> dict[str, float]:
     rest = [whole - part for whole, part in zip(total, compare, strict=True)]
     tenth = SAVES // 10
     return {
-        "growth_bytes_over_appended": size_of(stored_in) / (SAVES * ITEM),
-        "growth_last_over_first": statistics.median(rest[-tenth:]) / statistics.median(rest[:tenth]),
-        "growth_save_us": statistics.median(rest) * 1e6,
-        "growth_encode_and_compare_first_us": statistics.median(compare[:tenth]) * 1e6,
-        "growth_encode_and_compare_last_us": statistics.median(compare[-tenth:]) * 1e6,
+        "save_growth_bytes_over_appended": size_of(stored_in) / (SAVES * ITEM),
+        "save_growth_last_over_first": statistics.median(rest[-tenth:]) / statistics.median(rest[:tenth]),
+        "save_growth_us": statistics.median(rest) * 1e6,
+        "save_growth_encode_and_compare_first_us": statistics.median(compare[:tenth]) * 1e6,
+        "save_growth_encode_and_compare_last_us": statistics.median(compare[-tenth:]) * 1e6,
     }
 
 
@@ -120,8 +92,7 @@ def forks(url: str, rounds: int = 15) -> dict[str, float]:
                 started = time.perf_counter()
                 run.fork(at=at).checkpoint()
                 found.append(time.perf_counter() - started)
-    shallow, deep = (statistics.median(times[at]) for at in (10, 10_000))
-    return {"fork_10000_over_10": deep / shallow, "fork_at_10_us": shallow * 1e6}
+    return {"fork_10000_over_10": ratio(times[10_000], times[10]), "fork_at_10_us": Measured.of(times[10], 1e6)}
 
 
 def imports(rounds: int = 25) -> dict[str, float]:
@@ -136,11 +107,11 @@ def imports(rounds: int = 25) -> dict[str, float]:
         for statement, found in times.items():
             code = f"import time; t = time.perf_counter(); {statement}; print(time.perf_counter() - t)"
             found.append(float(subprocess.check_output([sys.executable, "-c", code], env=environment)))
-    base, ours, until_open = (statistics.median(found) for found in times.values())
+    base, ours, until_open = times.values()
     return {
-        "import_over_msgspec_sqlite3": ours / base,
-        "import_and_use_over_msgspec_sqlite3": until_open / base,
-        "import_ms": ours * 1e3,
+        "import_over_msgspec": ratio(ours, base),
+        "import_and_use_over_msgspec": ratio(until_open, base),
+        "import_ms": Measured.of(ours, 1e3),
     }
 
 
@@ -154,4 +125,4 @@ def raw_commit(folder: Path, rounds: int = 300) -> dict[str, float]:
         os.fdatasync(descriptor)
         times.append(time.perf_counter() - started)
     os.close(descriptor)
-    return {"fdatasync_4k_us": statistics.median(times) * 1e6}
+    return {"fdatasync_4k_us": Measured.of(times, 1e6)}

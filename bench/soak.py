@@ -8,10 +8,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import holdfast
+from bench.harness import Say
 from holdfast import step, workflow
 
 RUNS = 10_000
@@ -31,7 +31,7 @@ def soak(steps: int) -> int:
     return sum(same(n) for n in range(steps))
 
 
-def measure(folder: Path, say: Callable[[str], None]) -> dict[str, float]:
+def measure(folder: Path, say: Say) -> dict[str, float]:
     """In a process of its own, whose memory nobody else has made large before."""
     say(f"{RUNS * STEPS:,} steps")
     place = MEMORY if MEMORY.is_dir() else folder

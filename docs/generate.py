@@ -1,10 +1,9 @@
-"""Writes docs/reference/api.md, errors.md and cli.md from the code, the pictures, and the figures that documents quote.
+"""Writes the pages of docs/reference that come from the code, the pictures, and the figures that documents quote.
 
-Run it after a change of a docstring; `python -m bench` runs it by itself. A figure is written as
-`1.05<!-- bench: NAME -->`: the number before the comment is that of bench/results.json, with as many decimals as it has
-in the document.
+Run it after a change of a docstring; `python -m bench` runs it by itself. How documents quote figures: docs/figures.py.
 
 python docs/generate.py            write what is stale
+python docs/generate.py --figures  only what was measured, for which nothing of Holdfast is needed
 python docs/generate.py --check    say what is stale, and end with status 1 if anything is
 """
 
@@ -16,7 +15,8 @@ import json
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +35,8 @@ ORDER = [
     "Graph", "END", "NodeContext", "append", "add", "merge", "union", "keep_last", "quorum",
     "ask", "sleep", "receive", "send", "gather", "map", "first", "timeout", "now", "random", "uuid", "note", "emit",
     "patched", "continue_as_new", "this_run", "this_step", "StepNow", "Done", "Secret", "StepFunction", "Workflow",
-    "Queue", "QueueInfo", "Schedule", "ScheduleInfo", "Checkpoint", "Status", "Keyring", "undo_function",
+    "Queue", "QueueInfo", "Schedule", "ScheduleInfo", "MoveReport", "LeftBehind", "Checkpoint", "Status", "Keyring",
+    "undo_function",
 ]
 # fmt: on
 
@@ -328,25 +329,26 @@ def errors() -> str:
 
 # --- the figures ------------------------------------------------------------------------------------------------------
 
-FIGURE = re.compile(r"([\d.,]*)(<!-- bench: (\w+) -->)")
+
+@contextmanager
+def importable() -> Iterator[None]:
+    """What lies beside this file can be imported meanwhile."""
+    sys.path[:0] = [str(DOCS), str(DOCS / "pictures")]
+    try:
+        yield
+    finally:
+        del sys.path[:2]
 
 
-def with_figures(text: str, figures: dict[str, float]) -> str:
-    """A document with the figures as they were measured."""
-
-    def measured(match: re.Match[str]) -> str:
-        number, comment, name = match.groups()
-        if name not in figures:
-            raise SystemExit(f"docs/generate.py: {name} is not a figure of bench/results.json")
-        return f"{figures[name]:,.{len(number.partition('.')[2])}f}{comment}"
-
-    return FIGURE.sub(measured, text)
-
-
-def quoting() -> dict[Path, str]:
-    figures = json.loads((DOCS.parent / "bench" / "results.json").read_text("utf-8"))["figures"]
+def measured() -> dict[Path, str]:
+    """The documents with the figures of bench/results.json, and the plots of them."""
+    results = json.loads((DOCS.parent / "bench" / "results.json").read_text("utf-8"))
     documents = [DOCS.parent / "README.md", *sorted(DOCS.glob("**/*.md"))]
-    return {path: with_figures(path.read_text("utf-8"), figures) for path in documents}
+    with importable():
+        import figures
+
+        plots = {DOCS / "pictures" / name: picture for name, picture in figures.pictures(results).items()}
+    return plots | {path: figures.quoted(path.read_text("utf-8"), results) for path in documents}
 
 
 # --- all of it --------------------------------------------------------------------------------------------------------
@@ -354,30 +356,30 @@ def quoting() -> dict[Path, str]:
 
 def made() -> dict[Path, str]:
     """Every generated file with what should be in it."""
-    sys.path[:0] = [str(DOCS), str(DOCS / "pictures")]
-    try:
+    with importable():
         import command_line
         import draw
         import flow_keys
-    finally:
-        del sys.path[:2]
-    return quoting() | {
+        import http_api
+
+    return measured() | {
         DOCS / "reference" / "api.md": api(),
         DOCS / "reference" / "errors.md": errors(),
         DOCS / "reference" / "cli.md": f"{MADE_BY}\n{command_line.page()}",
+        DOCS / "reference" / "http.md": f"{MADE_BY}\n{http_api.page()}",
         DOCS / "reference" / "flows.md": f"{MADE_BY}\n{flow_keys.page()}",
         DOCS.parent / "src" / "holdfast" / "flow" / "schema.json": flow_keys.schema(),
         DOCS / "pictures" / "run.svg": draw.run_with_fork_and_rollback(),
     }
 
 
-def stale() -> dict[Path, str]:
+def stale(make: Callable[[], dict[Path, str]] = made) -> dict[Path, str]:
     """The files that are not as they should be."""
-    return {path: text for path, text in made().items() if not path.exists() or path.read_text("utf-8") != text}
+    return {path: text for path, text in make().items() if not path.exists() or path.read_text("utf-8") != text}
 
 
 def main() -> int:
-    found = stale()
+    found = stale(measured if "--figures" in sys.argv else made)
     for path, text in found.items():
         print(("stale: " if "--check" in sys.argv else "wrote ") + str(path.relative_to(DOCS.parent)))
         if "--check" not in sys.argv:

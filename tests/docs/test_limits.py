@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from holdfast.engine.work import SELDOM
 from holdfast.stores import postgres, postgres_link, postgres_patrol
 from holdfast.stores.base import LOOK_EVERY
 
@@ -34,3 +35,4 @@ def test_stated_limits_of_postgresql_are_those_of_the_code() -> None:
     assert f"cut off after {postgres_patrol.LIMIT:.0f} s" in page
     assert f"every {postgres.LOOK_WHEN_TOLD:.0f} s, or every second" in page
     assert postgres.LOOK == 1
+    assert "after {} to {} of its lease".format(*SELDOM) in page

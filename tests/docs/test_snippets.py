@@ -35,6 +35,7 @@ SECONDS_PER_DOCUMENT = 120
 # Commands that install, take minutes or would run these tests again. A block has only such commands, or none.
 NOT_RUN = {
     "make bench",
+    "make profile",
     "make check",
     "make demo",
     "make docs",
