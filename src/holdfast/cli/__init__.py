@@ -45,6 +45,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "questions": Entry("lists", "List the questions that wait for an answer."),
         "queues": Entry("queues", "List the queues, and what limits them."),
         "schedules": Entry("queues", "List the schedules, and when each is due."),
+        "ui": Entry("ui", "Serve the web page and the HTTP API."),
+        "hooks": Entry("hooks", "List the hooks, or deliver what is due."),
         "graph": Entry("drawing", "Draw a graph, a flow or a run, as Mermaid or SVG."),
     },
     "Act": {
@@ -57,7 +59,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "unblock": Entry("many", "Let blocked runs go on."),
         "resolve": Entry("acting", "Say what became of a step that died in the act."),
         "queue": Entry("queues", "Show, limit, pause or resume a queue."),
-        "schedule": Entry("queues", "Show, pause, resume, trigger or delete a schedule."),
+        "schedule": Entry("queues", "Show, make, pause, resume, trigger or delete a schedule."),
+        "hook": Entry("hooks", "Make, change, pause or delete a hook."),
     },
     "Keep": {
         "audit": Entry("keeping", "Verify the journals of runs."),
@@ -67,6 +70,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "backup": Entry("archives", "Copy the whole store into one file, while others work."),
         "restore": Entry("archives", "Take in all runs of a backup."),
         "prune": Entry("keeping", "Delete old runs."),
+        "move": Entry("moves", "Move runs into another store."),
     },
     "Set up": {
         "init": Entry("setup", "Make a store, and a small example."),
@@ -117,6 +121,8 @@ class Cli(click.Group):
                     ("HOLDFAST_STORE", "the store, where --store is not given"),
                     ("HOLDFAST_MODULES", "modules to import, where --module is not given; separated by commas"),
                     ("HOLDFAST_KEYS", "master keys of an encrypted store: id=base64, separated by commas"),
+                    ("HOLDFAST_UI_TOKEN", "the token of the web page: who has it may act"),
+                    ("HOLDFAST_UI_VIEW_TOKEN", "the token of the web page for those who may only look"),
                     ("HOLDFAST_TRACEBACK", "1: show where an error came from"),
                     ("NO_COLOR", "anything: no colours"),
                 ]

@@ -53,8 +53,16 @@ CODES = (
     ExitCode(
         REFUSED,
         "refused",
-        "what is asked for does not fit: an answer, an id that is taken, a run that has ended",
-        (errors.RunError, errors.ValueRefused, errors.UndoRefused, errors.KeyMissing, errors.SecretMissing),
+        "what is asked for does not fit: an answer, an id that is taken, a run that has ended or was moved",
+        (
+            errors.RunError,
+            errors.Moved,
+            errors.ScheduleMoved,
+            errors.ValueRefused,
+            errors.UndoRefused,
+            errors.KeyMissing,
+            errors.SecretMissing,
+        ),
     ),
     ExitCode(STORE, "store", "the store cannot be used now: full, busy, not to be written", (errors.StoreError,)),
     ExitCode(CANCELLED, "cancelled", "the run was cancelled", (errors.RunCancelled,)),
@@ -76,6 +84,7 @@ BY_STATUS = {
     "waiting": WAITING,
     "ready": WAITING,
     "running": CLAIMED,
+    "away": REFUSED,
 }
 
 _BY_ERROR = {error: code.code for code in CODES for error in code.errors}

@@ -27,7 +27,7 @@ else:
 F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_STORE = "sqlite:///.holdfast/holdfast.db"
-STATUSES = ("ready", "running", "waiting", "blocked", "completed", "failed", "cancelled")
+STATUSES = ("ready", "running", "waiting", "blocked", "completed", "failed", "cancelled", "away")
 
 
 class Command(click.Command):

@@ -47,6 +47,7 @@ COLOURS = {
     "undo_failed": "red",
     "problem": "red",
     "cancelled": "bright_black",
+    "away": "bright_black",
 }
 MARKS = {
     "completed": "✓",
@@ -57,6 +58,7 @@ MARKS = {
     "cancelled": "–",
     "running": "▸",
     "ready": "·",
+    "away": "→",
 }
 _WIDEST = 48  # columns of a cell that is not the last of its line, where the width does not do for all
 _LAST = 16  # columns that the last cell has in any case

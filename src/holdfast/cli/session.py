@@ -189,6 +189,8 @@ def _awaited(info: RunInfo, questions: list[Question]) -> str:
 def hints(hf: Holdfast, run: Run, info: RunInfo, questions: list[Question], again: tuple[str, ...] = ()) -> list[str]:
     """The commands by which a person goes on, the best of them first. ``again`` is what they need to drive the run."""
     id, asked = info.id, [one for one in questions if not one.output_key.startswith(INTERRUPT)]
+    if info.away is not None:
+        return [command_line("show", id, options=("--store", info.away))]
     if info.queue is None and info.status is not Status.RUNNING:  # whoever has the loop goes on with it
         return [command_line("answer", id)] if asked else []
     again = again or module_words(run)

@@ -167,6 +167,7 @@ def send_command(
 @click.option("--input", "-i", "given", type=JSON, help="Other arguments, an object by name.")
 @click.option("--result", "results", multiple=True, type=PAIR, metavar="KEY=JSON", help="Another result of a step.")
 @click.option("--answer", "answers", multiple=True, type=PAIR, metavar="KEY=JSON", help="Another answer to a question.")
+@by_option
 @resume_option
 @with_store()
 def fork_command(
@@ -177,6 +178,7 @@ def fork_command(
     given: Any,
     results: tuple[tuple[str, str], ...],
     answers: tuple[tuple[str, str], ...],
+    by: str | None,
     resume: bool,
     as_json: bool,
 ) -> None:
@@ -193,7 +195,7 @@ def fork_command(
     if at is not None and at != "failure" and not at.isdecimal():
         raise UsageError(f"--at {at}: is the number of an entry, or failure")
     point: Any = at if at in (None, "failure") else int(at)
-    made = handle.fork(point, id=id, input=given, results=_json_of(results), answers=_json_of(answers))
+    made = handle.fork(point, id=id, input=given, results=_json_of(results), answers=_json_of(answers), by=by)
     said = f"{one_line(made.id)} is a fork of {one_line(run)}."
     finish(hf, made, said, {"forked_from": run}, resume=resume, as_json=as_json)
 
@@ -212,10 +214,11 @@ def _json_of(given: tuple[tuple[str, str], ...]) -> dict[str, Any] | None:
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would be undone, and do nothing.")
 @click.option("--then", type=click.Choice(["go-on", "cancelled"]), default="go-on", help="What becomes of the run.")
 @yes_option
+@by_option
 @resume_option
 @with_store()
 def rollback_command(
-    hf: Holdfast, run: str, to: int, only_plan: bool, then: str, yes: bool, resume: bool, as_json: bool
+    hf: Holdfast, run: str, to: int, only_plan: bool, then: str, yes: bool, by: str | None, resume: bool, as_json: bool
 ) -> None:
     """Go back to an entry: undo what the run did to the world after it, newest first, and go on from there.
 
@@ -233,7 +236,7 @@ def rollback_command(
         _show_plan(plan)
     agreed(f"Roll back {one_line(run)} to entry {to}?", len(plan.steps), "undo", yes=yes)
     declare(handle)
-    report = handle.rollback(to, then=None if then == "go-on" else then)
+    report = handle.rollback(to, then=None if then == "go-on" else then, by=by)
     if not as_json:
         _show_report(report)
     incomplete = bool(report.failed or report.irreversible or report.uncertain)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.bars import counting
 from holdfast.cli.codes import DAMAGED, DONE, REFUSED
 from holdfast.cli.commands.archives import take_in
 from holdfast.cli.options import command, opened, store_option
@@ -20,7 +20,7 @@ from holdfast.errors import StoreNotFound, UsageError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from holdfast.importers import Progress, Summary
+    from holdfast.importers import Summary
 
 LANGGRAPH = "langgraph"
 LINES = 20  # of each kind of thing that went wrong
@@ -74,7 +74,8 @@ def import_command(
     reader = _reader(source)
     hf = ctx.with_resource(_nothing_written(store) if dry_run else opened(store, make=True))
     try:
-        with _bar(shown=sys.stdout.isatty() and not as_json) as progress:
+        with counting(shown=sys.stdout.isatty() and not as_json) as count:
+            progress = None if count is None else lambda at: count(at.done, at.total, at.latest)
             summary = reader(path, hf, dry_run=dry_run, progress=progress, prefix=prefix or "")
     except KeyboardInterrupt:
         say("\nInterrupted. What was imported stays; the same command goes on with the rest.", err=True)
@@ -124,23 +125,6 @@ def _nothing_written(store: str | None) -> Holdfast:
         return opened(store)
     except StoreNotFound:
         return opened("memory://")
-
-
-@contextmanager
-def _bar(*, shown: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """A bar that shows how far it is, at a terminal."""
-    if not shown:
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-    from rich.progress import Progress as Bar
-
-    with Bar(
-        BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False),
-        console=console(), transient=True,
-    ) as bar:  # fmt: skip
-        task = bar.add_task("", total=None)
-        yield lambda at: bar.update(task, completed=at.done, total=at.total, description=one_line(at.latest))
 
 
 def _show(summary: Summary) -> None:

@@ -6,9 +6,12 @@ from typing import Any
 
 import click
 
-from holdfast.cli.options import command, with_store
+from holdfast.cli.flows import load, variables_of
+from holdfast.cli.options import JSON, PAIR, command, with_store
 from holdfast.cli.rendering import ago, clock, columns, one_line, say, write_json
+from holdfast.cli.targets import find_workflow, fitted, is_flow
 from holdfast.engine import Holdfast
+from holdfast.engine.schedules import CATCH_UP
 from holdfast.errors import UsageError
 from holdfast.views import QueueInfo, ScheduleInfo
 
@@ -132,6 +135,8 @@ def _show_schedules(found: tuple[ScheduleInfo, ...]) -> None:
 
 
 def _next(schedule: ScheduleInfo) -> str:
+    if schedule.away is not None:
+        return f"in {one_line(schedule.away)}"
     if schedule.paused:
         return "paused"
     return clock(schedule.next_at) if schedule.next_at is not None else "never"
@@ -142,19 +147,47 @@ def _next(schedule: ScheduleInfo) -> str:
     "holdfast schedule report",
     "holdfast schedule report --pause",
     "holdfast schedule report --trigger",
+    "holdfast schedule nightly --cron '0 3 * * *' --tz Europe/Oslo --run release.yaml --var env=prod",
+    "holdfast schedule report --cron '0 9 * * 1-5' --run reports:daily --input '[\"sales\"]'",
 )
 @click.argument("id")
+@click.option("--cron", metavar="CRON", help="Make it, or change it: when it begins something.")
+@click.option(
+    "--run", "target", metavar="TARGET", help="What it begins: MODULE:WORKFLOW, FILE.py:WORKFLOW or FILE.yaml."
+)
+@click.option("--input", "-i", "given", type=JSON, help="The arguments: an object by name, or an array in order.")
+@click.option("--var", "variables", multiple=True, type=PAIR, help="A variable of a flow. May be repeated.")
+@click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="The time zone of --cron.")
+@click.option("--queue", default="default", show_default=True, help="The queue of its runs.")
+@click.option("--tag", "tags", multiple=True, type=PAIR, help="A tag of its runs. May be repeated.")
+@click.option("--catch-up", type=click.Choice(CATCH_UP), default="one", show_default=True, help="Of missed ticks.")
 @click.option("--pause", "act", flag_value="pause", help="Begin nothing until it is resumed.")
 @click.option("--resume", "act", flag_value="resume", help="Go on with the next tick.")
 @click.option("--trigger", "act", flag_value="trigger", help="Enqueue a run now, beside those of the clock.")
 @click.option("--delete", "act", flag_value="delete", help="Delete the schedule; its runs stay.")
 @with_store()
-def schedule_command(hf: Holdfast, id: str, act: str | None, as_json: bool) -> None:
-    """Show a schedule, or pause, resume, trigger or delete it. It is made in Python, by `hf.schedule`.
+def schedule_command(
+    hf: Holdfast,
+    id: str,
+    cron: str | None,
+    target: str | None,
+    given: Any,
+    variables: tuple[tuple[str, str], ...],
+    act: str | None,
+    as_json: bool,
+    **how: Any,
+) -> None:
+    """Show a schedule, or make, pause, resume, trigger or delete it.
+
+    With --cron and --run it is made, or changed if there is one of this ID. Of a flow the definition is kept with it.
 
     JSON: {"schedule": schedule}, as of `holdfast schedules`; with --trigger also "run": id; with --delete
     {"deleted": id}.
     """
+    if (cron is None) != (target is None):
+        raise UsageError("to make a schedule takes both: --cron says when, and --run what")
+    if cron is not None and target is not None:
+        _make_schedule(hf, id, cron, target, given, variables, how, as_json=as_json)
     schedule = hf.get_schedule(id)
     if act == "delete":
         schedule.delete()
@@ -170,3 +203,27 @@ def schedule_command(hf: Holdfast, id: str, act: str | None, as_json: bool) -> N
     _show_schedules((info,))
     if run is not None:
         say(f"✓ {one_line(run.id)} is enqueued")
+
+
+def _make_schedule(
+    hf: Holdfast,
+    id: str,
+    cron: str,
+    target: str,
+    given: Any,
+    variables: tuple[tuple[str, str], ...],
+    how: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """Make the schedule, or change it, for a workflow or a flow."""
+    how = {**how, "cron": cron, "id": id, "tags": dict(how["tags"])}
+    if is_flow(target):
+        flow = load(target, as_json=as_json)
+        flow.schedule(hf, variables_of(flow, given, variables), **how)
+        return
+    if variables:
+        raise UsageError(f"{target}: --var is for flows; a workflow takes its arguments by --input")
+    workflow = find_workflow(target)
+    args, kwargs = fitted(workflow, given)
+    hf.schedule(workflow, *args, **how, **kwargs)

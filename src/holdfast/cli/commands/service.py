@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import click
@@ -62,19 +64,25 @@ def worker_command(
         raise UsageError(
             "name the modules that declare the workflows, such as `holdfast worker orders`, or say --flows"
         )
+    with told_on(as_json=as_json, level=logging.DEBUG if verbose else logging.INFO), prints_elsewhere(as_json):
+        hf.work(concurrency=concurrency, queues=queues, until_idle=until_idle, grace=grace)
+    if not as_json:
+        say("The worker has stopped.", err=True)
+
+
+@contextmanager
+def told_on(*, as_json: bool, level: int) -> Iterator[None]:
+    """While this lasts, tell what happens: as text on standard error, or as JSON on standard output."""
     log = logging.getLogger("holdfast")
     handler = _Json() if as_json else _Lines(sys.stderr)
     log.addHandler(handler)
     before = log.level
-    log.setLevel(logging.DEBUG if verbose else logging.INFO)
+    log.setLevel(level)
     try:
-        with prints_elsewhere(as_json):
-            hf.work(concurrency=concurrency, queues=queues, until_idle=until_idle, grace=grace)
+        yield
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
-    if not as_json:
-        say("The worker has stopped.", err=True)
 
 
 class _Lines(logging.StreamHandler):  # type: ignore[type-arg]

@@ -1,0 +1,106 @@
+"""`holdfast hooks` and `holdfast hook`: who is told when runs ask, end or fail."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import click
+
+from holdfast.cli.commands.service import told_on
+from holdfast.cli.options import command, with_store
+from holdfast.cli.rendering import columns, one_line, say, write_json
+from holdfast.engine import Holdfast
+from holdfast.errors import UsageError
+
+EVENTS = ("question.asked", "run.completed", "run.failed", "run.cancelled")
+
+
+@command("hooks", "holdfast hooks", "HOLDFAST_HOOK_SECRET=… holdfast hooks --deliver")
+@click.option("--deliver", is_flag=True, help="Find what is due and deliver it, until told to stop.")
+@with_store()
+def hooks_command(hf: Holdfast, deliver: bool, as_json: bool) -> None:
+    """List the hooks; or deliver what is due, which one process of a store has to do (several may).
+
+    With --deliver it goes on until Ctrl-C or SIGTERM. What happens is told on standard error. A delivery is a run of
+    holdfast.webhook: `holdfast runs --workflow holdfast.webhook` lists them, `holdfast retry` tries a failed one again.
+
+    JSON: {"hooks": [{"name": …, "url": …, "events": […], "secret": variable, "workflow": …, "paused": …}, …]}; with
+    --deliver a line for each event, as of `holdfast worker`.
+    """
+    from holdfast.ui.hooks import hooks
+
+    if deliver:
+        from holdfast.ui.outbox import tell_others
+
+        with told_on(as_json=as_json, level=logging.INFO):
+            tell_others(hf)
+        return
+    found = hooks(hf._store)
+    if as_json:
+        write_json({"hooks": [_facts(name, hook) for name, hook in found.items()]})
+    elif not found:
+        say("No hooks.")
+    else:
+        _show(found)
+
+
+def _facts(name: str, hook: Any) -> dict[str, Any]:
+    facts = {field: getattr(hook, field) for field in ("url", "events", "secret", "workflow", "paused")}
+    return {"name": name, **facts}
+
+
+def _show(found: dict[str, Any]) -> None:
+    rows = [
+        (name, hook.url, ", ".join(hook.events), hook.workflow, hook.secret, "paused" if hook.paused else "")
+        for name, hook in found.items()
+    ]
+    columns(("hook", "to", "of", "workflow", "secret in", ""), rows)
+
+
+@command(
+    "hook",
+    "holdfast hook chat --url https://chat.example.org/in --secret-env HOLDFAST_HOOK_SECRET --on question.asked",
+    "holdfast hook chat --pause",
+    "holdfast hook chat --delete",
+)
+@click.argument("name")
+@click.option("--url", metavar="URL", help="Where to.")
+@click.option("--secret-env", "secret", metavar="NAME", help="The environment variable that has the secret.")
+@click.option("--on", "events", multiple=True, type=click.Choice(EVENTS), help="Of what; may be repeated. Else of all.")
+@click.option("--workflow", "-w", metavar="NAME", help="Only of runs of this workflow.")
+@click.option("--pause/--resume", "paused", default=None, help="Tell nothing; or what happens from now on.")
+@click.option("--delete", is_flag=True, help="Forget it.")
+@with_store()
+def hook_command(
+    hf: Holdfast,
+    name: str,
+    url: str | None,
+    secret: str | None,
+    events: tuple[str, ...],
+    workflow: str | None,
+    paused: bool | None,
+    delete: bool,
+    as_json: bool,
+) -> None:
+    """Make a hook, change it, pause or delete it. `holdfast hooks --deliver` delivers.
+
+    The secret stays in the environment of whoever delivers; here it is only said in which variable.
+
+    JSON: {"hook": hook}, as of `holdfast hooks`; with --delete {"deleted": name}.
+    """
+    from holdfast.ui.hooks import Event, delete_hook, hooks, set_hook
+
+    if delete:
+        if not delete_hook(hf, name):
+            raise UsageError(f"there is no hook {name!r}; `holdfast hooks` lists those that are")
+        write_json({"deleted": name}) if as_json else say(f"✓ {one_line(name)} is deleted")
+        return
+    given = (url, secret, events or None, workflow, paused)
+    if any(one is not None for one in given):
+        chosen = tuple(Event(one) for one in events) or None
+        set_hook(hf, name, url=url, secret=secret, events=chosen, workflow=workflow, paused=paused)
+    found = hooks(hf._store).get(name)
+    if found is None:
+        raise UsageError(f"there is no hook {name!r}; make it with --url and --secret-env")
+    write_json({"hook": _facts(name, found)}) if as_json else _show({name: found})

@@ -1,0 +1,102 @@
+"""One call of an operation, whoever makes it: the API for another program, or a page for a person."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from holdfast.engine import Holdfast
+from holdfast.engine.run import Run
+from holdfast.errors import NoCheckpoint, RunNotFound
+from holdfast.model import RunRecord
+from holdfast.ui.problems import Refused
+from holdfast.ui.security import Person
+from holdfast.ui.shapes import RunView, etag_of, run_view
+
+Q = TypeVar("Q")
+B = TypeVar("B")
+
+
+class Call(Struct, Generic[Q, B], frozen=True, kw_only=True):
+    """What is called for: by whom, about what, with what.
+
+    ``params`` are the parts of the path. ``key`` is the same for each repetition of one request: what an operation
+    makes gets a name from it, so that it is made once.
+    """
+
+    hf: Holdfast
+    person: Person
+    params: Mapping[str, str]
+    query: Q
+    body: B
+    key: str | None = None
+
+    @property
+    def run(self) -> Run:
+        """The run that the path names; raises `RunNotFound`."""
+        return self.hf.get(self.params["run"])
+
+    @property
+    def seq(self) -> int:
+        """The number of the entry that the path names."""
+        text = self.params["seq"]
+        if not text.isascii() or not text.isdecimal() or len(text) > 15:
+            raise NoCheckpoint(self.params["run"], f"{text!r} is not the number of an entry")
+        return int(text)
+
+    def record(self, id: str | None = None) -> RunRecord:
+        """What the store knows of the run that the path names, or of another one."""
+        id = self.params["run"] if id is None else id
+        record = self.hf._store.get(id)
+        if record is None:
+            raise RunNotFound(id)
+        return record
+
+    def view(self, run: Run | None = None) -> RunView:
+        """How the run stands now that the path names, or another one."""
+        return run_view(self.record(run.id if run is not None else None))
+
+
+def check_match(record: RunRecord, if_match: str | None) -> None:
+    """Refuse what is done to a run that is no longer as it was seen. ``*`` is any run that is there."""
+    if if_match is None:
+        detail = "this changes a run: say by If-Match which state of it you saw (its ETag), or * for any"
+        raise Refused(428, "MatchRequired", detail)
+    tags = [tag.strip().removeprefix("W/") for tag in if_match.split(",")]
+    if etag_of(record) not in tags and "*" not in tags:
+        detail = "the run has changed since you saw it; look at it again, and repeat this if it is still wanted"
+        raise Refused(412, "Changed", detail, {"ETag": etag_of(record)})
+
+
+class Turns:
+    """Lets those who act on the same run act one after the other, so that what they checked still holds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, tuple[threading.Lock, int]] = {}  # by id, and how many hold or want it
+
+    @contextmanager
+    def turn(self, id: str) -> Iterator[None]:
+        """Wait until nobody else of this server acts on the run."""
+        with self._lock:
+            own, wanted = self._held.get(id, (threading.Lock(), 0))
+            self._held[id] = own, wanted + 1
+        try:
+            with own:
+                yield
+        finally:
+            with self._lock:
+                own, wanted = self._held[id]
+                if wanted == 1:
+                    del self._held[id]
+                else:
+                    self._held[id] = own, wanted - 1
+
+
+TURNS = Turns()
+Plain = Call[None, None]
+AnyCall = Call[Any, Any]

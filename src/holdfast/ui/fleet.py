@@ -1,0 +1,92 @@
+"""Queues, schedules and workers: what the operations of the API do about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET
+
+from holdfast.model import Filter, Status
+from holdfast.ui import shapes
+from holdfast.ui.calls import Call, Plain
+from holdfast.ui.shapes import queue_view
+from holdfast.views import ScheduleInfo, moment
+
+HELD = 1_000  # runs that are looked at to say who holds what
+
+
+def list_queues(call: Plain) -> shapes.Queues:
+    """List the queues."""
+    return shapes.Queues([queue_view(one) for one in call.hf.list_queues()])
+
+
+def show_queue(call: Plain) -> shapes.QueueView:
+    """Show a queue."""
+    return queue_view(call.hf.queue(call.params["queue"]).info())
+
+
+def change_queue(call: Call[None, shapes.QueueChange]) -> shapes.QueueView:
+    """Limit, pause or resume a queue."""
+    given: dict[str, Any] = {name: getattr(call.body, name) for name in call.body.__struct_fields__}
+    given = {name: value for name, value in given.items() if value is not UNSET}
+    if isinstance(rate := given.get("rate"), shapes.Rate):
+        given["rate"] = rate.count, rate.seconds
+    return queue_view(call.hf.queue(call.params["queue"], **given).info())
+
+
+def forget_queue(call: Plain) -> shapes.Deleted:
+    """Forget what is set about a queue; its runs stay."""
+    return shapes.Deleted(call.hf.queue(call.params["queue"]).delete())
+
+
+def list_schedules(call: Plain) -> shapes.Schedules:
+    """List the schedules."""
+    return shapes.Schedules(list(call.hf.schedules()))
+
+
+def show_schedule(call: Plain) -> ScheduleInfo:
+    """Show a schedule."""
+    return call.hf.get_schedule(call.params["schedule"]).info()
+
+
+def pause_schedule(call: Call[None, shapes.Nothing]) -> ScheduleInfo:
+    """Let it begin nothing."""
+    schedule = call.hf.get_schedule(call.params["schedule"])
+    schedule.pause()
+    return schedule.info()
+
+
+def resume_schedule(call: Call[None, shapes.Nothing]) -> ScheduleInfo:
+    """Go on with its next tick."""
+    schedule = call.hf.get_schedule(call.params["schedule"])
+    schedule.resume()
+    return schedule.info()
+
+
+def trigger_schedule(call: Call[None, shapes.Nothing]) -> shapes.RunView:
+    """Make a run of it now."""
+    return call.view(call.hf.get_schedule(call.params["schedule"]).trigger())
+
+
+def delete_schedule(call: Plain) -> shapes.Deleted:
+    """Delete it; its runs stay."""
+    return shapes.Deleted(call.hf.get_schedule(call.params["schedule"]).delete())
+
+
+def list_workers(call: Plain) -> shapes.Workers:
+    """List the workers, and what they hold."""
+    store = call.hf._store
+    holds: dict[str, list[str]] = {}
+    for record in store.find(Filter(statuses=(Status.RUNNING,)), limit=HELD):
+        if record.worker is not None:
+            holds.setdefault(record.worker, []).append(record.id)
+    found = [
+        shapes.WorkerView(
+            name=one.worker, alive=one.alive, until=moment(one.until), runs=sorted(holds.pop(one.worker, []))
+        )
+        for one in store.workers()
+    ]
+    gone = [
+        shapes.WorkerView(name=name, alive=False, until=moment(0), runs=sorted(runs)) for name, runs in holds.items()
+    ]
+    return shapes.Workers([*found, *gone])

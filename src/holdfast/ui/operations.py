@@ -1,0 +1,165 @@
+"""Everything that can be done through the API, in one table: from it come the routes and the OpenAPI document.
+
+The pages act by `perform` too, so there is one way to do each thing, with the same checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import NoneType
+from typing import Any, get_args, get_type_hints
+
+from msgspec import Struct
+
+from holdfast.engine import Holdfast
+from holdfast.ui import acting, fleet, reading, streams
+from holdfast.ui.calls import TURNS, AnyCall, Call, check_match
+from holdfast.ui.problems import Refused
+from holdfast.ui.security import Person, Role
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """One thing that can be done: ``call``, whose name, docstring and annotations say the rest.
+
+    ``path`` has the names of its parts in braces; those are ids, but for ``seq``. One that is ``guarded`` wants to know
+    by If-Match how the run was seen. One that ``streams`` gives events without end.
+    """
+
+    method: str
+    path: str
+    call: Callable[..., Any]
+    query: type[Struct] | None
+    body: type[Struct] | None
+    gives: Any
+    guarded: bool = False
+    streams: bool = False
+    status: int = 200
+
+    @property
+    def name(self) -> str:
+        """By what it is found."""
+        return self.call.__name__
+
+    @property
+    def summary(self) -> str:
+        """What it does, in a line."""
+        return (self.call.__doc__ or "").strip().partition("\n")[0]
+
+    @property
+    def role(self) -> Role:
+        """Who may: whoever may look, if it changes nothing."""
+        return Role.VIEW if self.method == "GET" else Role.ACT
+
+    @property
+    def params(self) -> list[str]:
+        """The names of the parts of its path."""
+        return [part[1:-1] for part in self.path.split("/") if part.startswith("{")]
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it takes an idempotency key."""
+        return self.method == "POST"
+
+
+def _operation(
+    method: str, path: str, call: Callable[..., Any], *, guarded: bool = False, streams: bool = False, status: int = 200
+) -> Operation:
+    hints = get_type_hints(call)
+    query, body = (None if kind is NoneType else kind for kind in get_args(hints["call"]))
+    return Operation(
+        method=method,
+        path=path,
+        call=call,
+        query=query,
+        body=body,
+        gives=hints["return"],
+        guarded=guarded,
+        streams=streams,
+        status=status,
+    )
+
+
+RUN = "/runs/{run}"
+TABLE = (
+    _operation("GET", "/runs", reading.list_runs),
+    _operation("POST", "/runs", acting.start_run, status=201),
+    _operation("GET", "/counts", reading.count_runs),
+    _operation("GET", "/workflows", reading.list_workflows),
+    _operation("POST", "/cancel", acting.cancel_runs),
+    _operation("POST", "/retry", acting.retry_runs),
+    _operation("POST", "/unblock", acting.unblock_runs),
+    _operation("POST", "/prune", acting.prune_runs),
+    _operation("GET", RUN, reading.show_run),
+    _operation("GET", f"{RUN}/entries", reading.list_entries),
+    _operation("GET", f"{RUN}/entries/{{seq}}", reading.show_entry),
+    _operation("GET", f"{RUN}/state", reading.show_state),
+    _operation("GET", f"{RUN}/diff", reading.compare_runs),
+    _operation("GET", f"{RUN}/steps", reading.list_steps),
+    _operation("GET", f"{RUN}/effects", reading.list_effects),
+    _operation("GET", f"{RUN}/outputs", reading.list_outputs),
+    _operation("GET", f"{RUN}/questions", reading.list_run_questions),
+    _operation("GET", f"{RUN}/family", reading.show_family),
+    _operation("GET", f"{RUN}/graph", reading.draw_run),
+    _operation("GET", f"{RUN}/audit", reading.audit_run),
+    _operation("GET", f"{RUN}/export", reading.export_run),
+    _operation("GET", f"{RUN}/rollback", reading.plan_rollback),
+    _operation("GET", f"{RUN}/events", streams.follow_run, streams=True),
+    _operation("POST", f"{RUN}/questions/{{question}}/answer", acting.answer_question, guarded=True),
+    _operation("POST", f"{RUN}/messages", acting.send_message),
+    _operation("POST", f"{RUN}/forks", acting.fork_run, status=201),
+    _operation("POST", f"{RUN}/rollback", acting.roll_back_run, guarded=True),
+    _operation("POST", f"{RUN}/cancel", acting.cancel_run, guarded=True),
+    _operation("POST", f"{RUN}/retry", acting.retry_run, guarded=True),
+    _operation("POST", f"{RUN}/unblock", acting.unblock_run, guarded=True),
+    _operation("POST", f"{RUN}/resolve", acting.resolve_step, guarded=True),
+    _operation("POST", f"{RUN}/redact", acting.redact_run, guarded=True),
+    _operation("DELETE", RUN, acting.delete_run, guarded=True),
+    _operation("GET", "/questions", reading.list_questions),
+    _operation("GET", "/queues", fleet.list_queues),
+    _operation("GET", "/queues/{queue}", fleet.show_queue),
+    _operation("PATCH", "/queues/{queue}", fleet.change_queue),
+    _operation("DELETE", "/queues/{queue}", fleet.forget_queue),
+    _operation("GET", "/schedules", fleet.list_schedules),
+    _operation("GET", "/schedules/{schedule}", fleet.show_schedule),
+    _operation("POST", "/schedules/{schedule}/pause", fleet.pause_schedule),
+    _operation("POST", "/schedules/{schedule}/resume", fleet.resume_schedule),
+    _operation("POST", "/schedules/{schedule}/trigger", fleet.trigger_schedule, status=201),
+    _operation("DELETE", "/schedules/{schedule}", fleet.delete_schedule),
+    _operation("GET", "/workers", fleet.list_workers),
+    _operation("GET", "/events", streams.watch, streams=True),
+)
+OPERATIONS = {operation.name: operation for operation in TABLE}
+
+
+def perform(
+    hf: Holdfast,
+    name: str,
+    person: Person,
+    *,
+    params: Mapping[str, str] | None = None,
+    query: Struct | None = None,
+    body: Struct | None = None,
+    if_match: str | None = None,
+    key: str | None = None,
+) -> Any:
+    """Carry out an operation for somebody; what it gives. It asks the store, so call it in a thread.
+
+    What changes a run wants to know in which state that was seen (``if_match``, its etag; ``*`` for any), and refuses
+    if it is another one now.
+    """
+    operation = OPERATIONS[name]
+    if not person.may(operation.role):
+        raise Refused(403, "ViewOnly", "this token may look, and not act")
+    call: AnyCall = Call(
+        hf=hf,
+        person=person,
+        params=params or {},
+        query=query if query is not None or operation.query is None else operation.query(),
+        body=body if body is not None or operation.body is None else operation.body(),
+        key=key,
+    )
+    if not operation.guarded:
+        return operation.call(call)
+    with TURNS.turn(call.params["run"]):
+        check_match(call.record(), if_match)
+        return operation.call(call)

@@ -1,0 +1,173 @@
+"""Forking a run at an entry, with another state, input, answer or result from there on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
+from starlette.responses import Response
+
+from holdfast.engine.run import Run
+from holdfast.errors import AnswerRefused, HoldfastError, NoCheckpoint
+from holdfast.forms import load_form
+from holdfast.model import Kind
+from holdfast.ui import forms, shapes
+from holdfast.ui.pages.addresses import run_url
+from holdfast.ui.pages.asking import Ask
+from holdfast.ui.pages.run import frame, head
+from holdfast.ui.problems import Refused, problem_of
+from holdfast.views import Field, Question, RunInfo
+
+_ANSWERS = 50  # of the newest questions that are offered
+_RESULTS = 50
+_FIELDS = ("at", "id", "edit", "input", "result_key", "result")
+
+
+class Past(Struct, frozen=True):
+    """A question that was asked, by the key of the call that asked it, and what was answered."""
+
+    key: str
+    question: Question
+    value: Any | UnsetType = UNSET
+
+
+class Kept(Struct, frozen=True):
+    """What stands in the form when it is shown again, and what is wrong with it."""
+
+    sent: dict[str, str]
+    errors: dict[str, str] = {}
+    problems: tuple[str, ...] = ()
+
+
+def page(ask: Ask, kept: Kept | None = None) -> Response:
+    """The form for a fork."""
+    run, top = ask.run, head(ask)
+    at = ask.number("at")
+    if at is not None and at > top.info.seq:
+        raise NoCheckpoint(top.info.id, f"there is no entry {at}; the newest is {top.info.seq}")
+    past = _past(run, top.info)
+    chosen = next((one for one in past if one.key == ask.one("answer")), None)
+    sent = kept.sent if kept is not None else None
+    made, rest = forms.placed(_controls(chosen, sent), kept.problems if kept else ()) if chosen else ((), ())
+    checkpoint = run.checkpoint(at)
+    by_hand = top.info.queue is None
+    state = checkpoint.raw_state
+    given = dict.fromkeys(_FIELDS, "") | {"at": "" if at is None else str(at)}
+    given |= sent or {
+        "edit": json.dumps(state, ensure_ascii=False, indent=2, default=str) if by_hand and state is not None else ""
+    }
+    return ask.render(
+        "fork.html",
+        status=422 if kept is not None else 200,
+        title=f"Fork {top.info.id}",
+        tab=None,
+        at=at,
+        given=given,
+        errors=dict.fromkeys(_FIELDS, "") | (kept.errors if kept else {}),
+        rest=(*rest, *([] if chosen or not kept else kept.problems)),
+        by_hand=by_hand,
+        state=state,
+        has_state=checkpoint.state_seq is not None,
+        input=run.entry(0).contents,
+        past=past,
+        chosen=chosen,
+        controls=made,
+        keys=[step.key for step in run.steps() if step.status in ("done", "failed")][-_RESULTS:] if not by_hand else [],
+        **frame(ask, top),
+    )
+
+
+def _past(run: Run, info: RunInfo) -> list[Past]:
+    """The questions that a workflow asked, with what was answered, newest first."""
+    if info.queue is None:
+        return []
+    found: dict[str, Past] = {}
+    answers = run.checkpoint().raw_results
+    for seq in _newest(run, Kind.ASKED):
+        said = run.entry(seq).contents
+        if not said.get("key") or "fields" not in said:
+            continue  # of a loop of one's own, or erased
+        form = load_form(said["fields"])
+        asked = Question(
+            id=f"past{seq}", run=run.id, prompt=said["prompt"], fields=form.fields, seq=seq,
+            output_key=said["output_key"], at=info.created_at, single=form.single, type=form.type,
+        )  # fmt: skip
+        if not forms.is_interrupt(asked):
+            found[said["key"]] = Past(said["key"], asked, answers.get(said["key"], UNSET))
+    return list(found.values())[::-1]
+
+
+def _newest(run: Run, kind: str) -> list[int]:
+    found: list[int] = []
+    after: str | None = None
+    while True:
+        page = run.history(kind=kind, limit=500, after=after)
+        found = [*found, *(info.seq for info in page if info.live)][-_ANSWERS:]
+        if (after := page.next) is None:
+            return found
+
+
+def _controls(past: Past, sent: dict[str, str] | None) -> tuple[forms.Control, ...]:
+    """The controls of a past question, with what was answered in them."""
+    return forms.controls(_answered(past), sent)
+
+
+def _answered(past: Past) -> Question:
+    """The question with what was answered as its defaults."""
+    question, value = past.question, past.value
+    if isinstance(value, UnsetType) or not question.fields:
+        return question
+    if question.single:
+        return replace(question, fields=(replace(question.fields[0], default=value),))
+    given = value if isinstance(value, dict) else {}
+    return replace(question, fields=tuple(_filled(field, given) for field in question.fields))
+
+
+def _filled(field: Field, given: dict[str, Any]) -> Field:
+    inner = given.get(field.name)
+    if field.type == "object" and field.fields and isinstance(inner, dict):
+        return replace(field, fields=tuple(_filled(one, inner) for one in field.fields))
+    return replace(field, default=given[field.name]) if field.name in given else field
+
+
+def post(ask: Ask) -> Response:
+    """Make the fork, and go to it."""
+    id = ask.id
+    errors: dict[str, str] = {}
+    given: dict[str, Any] = {"at": _point(ask, errors), "id": ask.one("id").strip() or None}
+    for name in ("edit", "input", "result"):
+        text = ask.form.get(name, "").strip()
+        if not text:
+            continue
+        try:
+            given[name] = json.loads(text)
+        except ValueError as error:
+            errors[name] = f"this is not JSON: {error}"
+    if "input" in given and not isinstance(given["input"], dict):
+        errors["input"] = "an object of the arguments that change, by their names, is wanted"
+    if "result" in given:
+        given["results"] = {ask.one("result_key"): given.pop("result")}
+    if chosen := ask.one("answer"):
+        past = next((one for one in _past(ask.run, head(ask).info) if one.key == chosen), None)
+        if past is None:
+            raise Refused(404, "NoQuestion", f"the run did not ask {chosen!r}")
+        given["answers"] = {chosen: forms.read(past.question, ask.form)}
+    if errors:
+        return page(ask, Kept(dict(ask.form), errors))
+    try:
+        made: shapes.RunView = ask.act("fork_run", run=id, body=shapes.Fork(**given))
+    except AnswerRefused as refused:
+        return page(ask, Kept(dict(ask.form), problems=refused.problems))
+    except HoldfastError as error:
+        return page(ask, Kept(dict(ask.form), problems=(problem_of(error, ask.hf.place).detail,)))
+    return ask.go(run_url(made.id, said="forked"))
+
+
+def _point(ask: Ask, errors: dict[str, str]) -> int | None:
+    try:
+        return ask.number("at")
+    except Refused as refused:
+        errors["at"] = refused.detail
+        return None

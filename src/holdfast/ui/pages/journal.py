@@ -1,0 +1,62 @@
+"""The raw journal of a run: its entries in pages."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from holdfast.cli.about import about
+from holdfast.engine.outputs import stretches
+from holdfast.engine.run import Run
+from holdfast.errors import RunDamaged
+from holdfast.model import Kind
+from holdfast.ui.pages.addresses import run_url
+from holdfast.ui.pages.asking import Ask
+from holdfast.ui.pages.run import frame, head
+from holdfast.ui.problems import Refused
+from holdfast.views import EntryContents, EntryInfo
+
+PAGE = 100  # entries
+
+
+class Line(Struct, frozen=True):
+    """An entry in the list."""
+
+    info: EntryInfo
+    about: str
+
+
+def page(ask: Ask) -> Response:
+    """The entries of a run, oldest first; the last page, if none is asked for."""
+    run, top = ask.run, head(ask)
+    kind = ask.one("kind") or None
+    if kind is not None and kind not in list(Kind):
+        raise Refused(422, "UnknownKind", f"{kind!r} is no kind of entry")
+    seq, lo = top.info.seq, ask.number("from")
+    if lo is None:
+        lo = 0 if kind is not None else seq // PAGE * PAGE
+    found = run.history(limit=PAGE, after=str(lo - 1) if lo else None, kind=kind)
+    following = int(found.next) + 1 if found.next is not None else None
+    return ask.render(
+        "journal.html",
+        title=f"{top.info.id}: journal",
+        tab="journal",
+        lines=_lines(run, found.items),
+        kinds=[str(one) for one in Kind],
+        kind=kind,
+        lo=lo,
+        earlier=run_url(top.info.id, "journal", **{"from": str(max(0, lo - PAGE)), "kind": kind}) if lo else None,
+        later=run_url(top.info.id, "journal", **{"from": following, "kind": kind}) if following is not None else None,
+        **frame(ask, top),
+    )
+
+
+def _lines(run: Run, infos: tuple[EntryInfo, ...]) -> list[Line]:
+    """The entries, each with what it is about, as far as that can be read."""
+    told: dict[int, EntryContents] = {}
+    for lo, hi in stretches([info.seq for info in infos]):
+        try:
+            told |= {one.seq: one for one in run.entries(after=str(lo - 1) if lo else None, limit=hi - lo + 1)}
+        except RunDamaged:
+            continue  # the list is there without it, too; the entry's own page says what is wrong
+    return [Line(info, about(told[info.seq]) or "" if info.seq in told else "cannot be read") for info in infos]

@@ -1,0 +1,181 @@
+"""The page of one run: how it stands, what it asks, what it did and when, and what came of it."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from holdfast.cli.rendering import note_on
+from holdfast.engine.run import Run
+from holdfast.errors import ExtraMissing, HoldfastError, KeyMissing, Redacted, RunDamaged
+from holdfast.model import ENDED, Kind, Status
+from holdfast.ui.chart import Chart, chart
+from holdfast.ui.pages.addresses import run_url
+from holdfast.ui.pages.asking import Ask
+from holdfast.ui.pages.questions import Form, form
+from holdfast.ui.shapes import etag_of
+from holdfast.ui.timeline import SECOND, Bar, Reel
+from holdfast.views import EntryContents, Output, RunInfo
+
+WINDOW = 300  # entries that the timeline shows
+OUTPUTS = 12  # of the newest notes and values that are shown
+_LOOKED_THROUGH = 400  # entries that are looked through for outputs
+
+TABS = (("Overview", ""), ("State", "state"), ("Effects", "effects"), ("Family", "family"), ("Journal", "journal"))
+
+SAID = {  # after something was done, by the word in the address
+    "answered": "Answered. The run goes on when a worker takes it.",
+    "forked": "This is the new run. It goes on when a worker takes it.",
+    "cancelled": "It is cancelled, or will be as soon as whoever drives it hears of it.",
+    "retried": "It goes on when a worker takes it.",
+    "resolved": "What became of the step is on record.",
+}
+
+
+class Head(Struct, frozen=True):
+    """What stands on top of all pages of a run."""
+
+    info: RunInfo
+    note: str
+    etag: str
+    ended: bool
+    unread: str | None = None  # why its contents cannot be read
+
+
+def head(ask: Ask) -> Head:
+    """The head of the pages of the run that is asked for."""
+    run = ask.run
+    record, info = run._record(), run.info()
+    unread = f"It is encrypted with key {record.key_id!r}, which this server does not have." if _locked(run) else None
+    return Head(info, note_on(info), etag_of(record), info.status in ENDED, unread)
+
+
+def _locked(run: Run) -> bool:
+    """Whether the run is encrypted, with a key that is not here."""
+    try:
+        run.entries(limit=1)
+    except KeyMissing:
+        return True
+    except HoldfastError:  # whatever else is wrong with it, is told where it matters
+        return False
+    return False
+
+
+class Window(Struct, frozen=True):
+    """The part of a journal that the timeline shows."""
+
+    chart: Chart | None
+    lo: int
+    hi: int
+    seq: int
+    now: tuple[Bar, ...] = ()  # what has not ended
+    after: str = ""  # of a run that goes on, what it did last
+
+    @property
+    def whole(self) -> bool:
+        return self.lo == 0 and self.hi == self.seq
+
+
+def window(run: Run, info: RunInfo, upto: int | None = None) -> Window:
+    """The timeline of the newest entries, or of those up to one."""
+    hi = info.seq if upto is None else min(upto, info.seq)
+    lo = max(0, hi - WINDOW + 1)
+    before = lo - 1
+    entries = _between(run, before if before >= 0 else 0, hi)
+    lives = {
+        one.seq: one.live for one in run.history(limit=len(entries) or 1, after=str(before - 1) if before > 0 else None)
+    }
+    since = round(entries[0].at.timestamp() * SECOND) if before >= 0 and entries else None
+    reel = Reel(by_hand=info.queue is None, since=since)
+    for entry in entries[1:] if before >= 0 else entries:
+        reel.add(entry, live=lives.get(entry.seq, True))
+    now = time.time() if hi == info.seq and info.status not in ENDED else _last(entries, info).timestamp()
+    bars = reel.finish(round(now * SECOND), running=info.status is Status.RUNNING or hi < info.seq)
+    goes_on = info.status not in ENDED and hi == info.seq
+    open_bars = tuple(bar for bar in bars if bar.status in ("started", "retrying", "waiting") and bar.live)
+    after = bars[-1].name if bars and info.status is Status.RUNNING and goes_on else ""
+    return Window(chart(bars), lo, hi, info.seq, open_bars if goes_on else (), after)
+
+
+def _last(entries: list[EntryContents], info: RunInfo) -> datetime:
+    return entries[-1].at if entries else info.updated_at
+
+
+def _between(run: Run, lo: int, hi: int) -> list[EntryContents]:
+    after = str(lo - 1) if lo else None
+    return list(run.entries(after=after, limit=hi - lo + 1))
+
+
+def newest_outputs(run: Run, info: RunInfo) -> list[Output]:
+    """The newest notes and values that the run emitted, the newest first."""
+    after = str(info.seq - _LOOKED_THROUGH) if info.seq >= _LOOKED_THROUGH else None
+    found = list(run.outputs(after=after, limit=_LOOKED_THROUGH))
+    return found[::-1][:OUTPUTS]
+
+
+def picture(run: Run) -> str | None:
+    """The graph of a run with the path that it took, as SVG; None if it is of no graph, or cannot be drawn here."""
+    from holdfast.graph.drawing import drawn
+    from holdfast.graph.svg import svg
+
+    try:
+        found = drawn(run)
+        return svg(*found, styled=False) if found is not None else None
+    except ExtraMissing:
+        return None
+
+
+NOTHING_TOLD = dict.fromkeys(("input", "result", "error", "trace", "by"))
+
+
+def outcome(run: Run, info: RunInfo) -> dict[str, Any]:
+    """What a run began with and what came of it: input, result, error, traceback."""
+    first = run.entry(0).contents
+    given = {"args": first.get("args") or [], "kwargs": first.get("kwargs") or {}}
+    told: dict[str, Any] = {**NOTHING_TOLD, "input": given}
+    if info.status not in ENDED or info.seq == 0:
+        return told
+    last = run.entry(info.seq)
+    if last.kind not in (Kind.COMPLETED, Kind.FAILED, Kind.CANCELLED):  # something was erased, or noted, after its end
+        checkpoint = run.checkpoint()
+        found = {"result": checkpoint.raw_result} if info.status is Status.COMPLETED else {"error": checkpoint.error}
+        return told | found
+    said = last.contents
+    if info.status is Status.COMPLETED:
+        saved = said.get("saved")
+        return told | {"result": run.checkpoint(saved).raw_state if saved is not None else said.get("result")}
+    failure = said.get("failure") or {}
+    return told | {"error": said.get("error"), "trace": failure.get("traceback"), "by": said.get("by")}
+
+
+def page(ask: Ask, forms: list[Form] | None = None, *, status: int = 200) -> Response:
+    """How one run stands. ``forms`` are its questions, if they are shown with what is wrong with an answer."""
+    run, top = ask.run, head(ask)
+    info = top.info
+    upto = ask.number("upto")
+    context: dict[str, Any] = {"window": None, "svg": None, "told": NOTHING_TOLD, "damage": None}
+    context |= {name: [] for name in ("forms", "outputs", "uncertain")}
+    if top.unread is None:
+        try:
+            context["window"] = window(run, info, upto)
+            if not top.ended:
+                context["forms"] = forms if forms is not None else [form(one) for one in run.questions()]
+            if info.status is Status.BLOCKED:
+                context["uncertain"] = [step for step in run.steps() if step.status == "uncertain"]
+            context["outputs"] = newest_outputs(run, info)
+            context["svg"] = picture(run)
+            context["told"] = outcome(run, info)
+        except (RunDamaged, Redacted) as damage:
+            context["damage"] = str(damage)
+    return ask.render("run.html", status=status, title=info.id, tab="", **frame(ask, top), **context)
+
+
+def frame(ask: Ask, top: Head) -> dict[str, Any]:
+    """What all pages of a run have in common."""
+    tabs = [(name, run_url(top.info.id, *([part] if part else [])), part) for name, part in TABS]
+    said = SAID.get(ask.one("said"))
+    return {"top": top, "tabs": tabs, "said": said, "live": "run", "live_run": top.info.id}

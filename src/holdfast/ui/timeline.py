@@ -1,0 +1,282 @@
+"""What happened in a run and when: entries of a journal become bars. No I/O. `holdfast.ui.chart` draws them.
+
+A step that touches the world, a child, a question and a timer say when they began. A plain step is one entry, at its
+end: its bar begins where its branch stood then, which is the earliest that it can have begun. A bar has one piece for
+each attempt, and for each pause between two; parallel branches have lanes of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.cli.rendering import one_line
+from holdfast.cli.story import fan_of, node_of, step_name
+from holdfast.fold import name_in
+from holdfast.model import Kind
+from holdfast.views import EntryContents
+
+Look = Literal["work", "failed", "pause", "wait", "undo"]
+Sort = Literal["step", "node", "question", "timer", "child", "save", "rollback"]
+
+SECOND = 1_000_000
+_UNSHOWN = frozenset({"now", "random", "uuid", "first", "timeout"})  # calls that are no work
+
+
+class Piece(Struct, frozen=True):
+    """A stretch of a bar, in microseconds since 1970."""
+
+    start: int
+    end: int
+    look: Look
+
+
+class Bar(Struct, frozen=True, kw_only=True):
+    """One line of the chart."""
+
+    key: str
+    name: str
+    sort: Sort
+    status: str
+    seq: int
+    pieces: tuple[Piece, ...]
+    lane: str = ""  # the branch that it belongs to, "" for the run itself
+    attempts: int = 1
+    detail: str = ""
+    error: str = ""
+    link: str | None = None  # the id of the run that it is
+    live: bool = True  # false for what a rollback abandoned
+    declared: int | None = None  # the entry that said that it was about to act
+
+    @property
+    def start(self) -> int:
+        return self.pieces[0].start
+
+    @property
+    def end(self) -> int:
+        return self.pieces[-1].end
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.start) / SECOND
+
+
+class Reel:
+    """Takes entries in order, and has the bars that they give."""
+
+    def __init__(self, *, by_hand: bool = False, since: int | None = None) -> None:
+        self.bars: dict[int, Bar] = {}  # by the entry that began or ended them, in the order of their rows
+        self._by_hand = by_hand
+        self._open: dict[str, int] = {}  # keys of what has not ended, and the number of its bar
+        self._clock: dict[str, int] = {} if since is None else {"": since}  # by lane: when something was last said
+        self._fans: dict[str, int] = {}  # calls of ``map`` and the like, and since when they have branches
+        self._queue: dict[str, int] = {}  # nodes that come next, and since when
+        self._told: set[str] = set()  # nodes whose own step has a bar
+        self._now = 0
+
+    def add(self, entry: EntryContents, *, live: bool = True) -> None:
+        """Take the next entry."""
+        self._now = at = round(entry.at.timestamp() * SECOND)
+        enter = _ENTER.get(entry.kind)
+        if enter is not None and "erased" not in entry.contents:
+            enter(self, entry.seq, at, entry.contents, live)
+        elif entry.kind in (Kind.CREATED, Kind.FORKED, Kind.CONTINUED, Kind.RETRIED, Kind.UNBLOCKED):
+            self._restart(at)
+
+    def finish(self, now: int, *, running: bool) -> list[Bar]:
+        """The bars, with what has not ended drawn up to this moment."""
+        for n in self._open.values():
+            bar = self.bars[n]
+            last = bar.pieces[-1]
+            status = "uncertain" if bar.status == "started" and not running else bar.status
+            goes_on = bar.live and status != "uncertain"  # of what is uncertain nobody knows when it ended
+            piece = replace(last, end=max(last.start, now)) if goes_on else last
+            self.bars[n] = replace(bar, status=status, pieces=(*bar.pieces[:-1], piece))
+        return list(self.bars.values())
+
+    def _restart(self, at: int) -> None:
+        """From here on, nothing of what was before says when something began."""
+        self._clock, self._fans, self._queue = {"": at}, {}, {}
+
+    def _since(self, lane: str) -> int:
+        """When the branch last said something; of a new one, when the call that it is a branch of was made."""
+        if lane in self._clock or not lane:
+            return self._clock.get(lane, self._now)
+        around, _, last = lane.rpartition("/")
+        call, dot, _ = last.rpartition(".")
+        return self._fans.setdefault(f"{around}/{call}", self._since(around)) if dot else self._since(around)
+
+    def _tell(self, lane: str, at: int) -> None:
+        """A branch has come to this moment; what comes after it in the calls around it comes later."""
+        self._clock[lane] = at
+        while lane:
+            lane = lane.rpartition("/")[0]
+            self._clock[lane] = max(at, self._clock.get(lane, 0))
+
+    def _begin(self, key: str, sort: Sort, seq: int, start: int, look: Look, live: bool, **more: Any) -> Bar:
+        lane = key.rpartition("/")[0] if "#" in key and not is_node(key) else ""
+        name = more.pop("name", None) or step_name(key)
+        self._since(lane)  # notes when the first branch of a call was there
+        bar = Bar(
+            key=key, name=name, sort=sort, seq=seq, lane=lane, live=live, pieces=(Piece(start, start, look),), **more
+        )
+        self.bars[seq] = bar
+        self._open[key] = seq
+        return bar
+
+    def _end(self, key: str, seq: int, at: int, status: str, look: Look | None = None, **more: Any) -> None:
+        n = self._open.pop(key)
+        bar = self.bars[n]
+        last = bar.pieces[-1]
+        if last.look == "pause":  # the attempt after the pause is not journaled when it begins
+            start = min(last.end, at)
+            pieces: tuple[Piece, ...] = (*bar.pieces, Piece(start, at, look or "work"))
+        else:
+            pieces = (*bar.pieces[:-1], replace(last, end=max(last.start, at), look=look or last.look))
+        self.bars[n] = replace(bar, status=status, pieces=pieces, seq=seq, **more)
+        self._tell(bar.lane, at)
+
+    def _intended(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        key = said["key"]
+        if key not in self._open:
+            target = one_line(said.get("target") or "")
+            self._begin(key, "step", seq, at, "work", live, status="started", detail=target, declared=seq)
+        elif said.get("target"):  # it was said before that it runs, or it is made again
+            n = self._open[key]
+            self.bars[n] = replace(self.bars[n], detail=one_line(said["target"]), declared=seq)
+
+    def _done(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        key = said["key"]
+        name = name_in(f"/{key}") if "#" in key else key
+        is_step = "digest" in said or "intent" in said or "tool" in said
+        if key not in self._open:
+            if not is_step and (name in _UNSHOWN or key.startswith("patched:")):
+                return
+            self._begin(key, "step", seq, self._since(key.rpartition("/")[0]), "work", live, status="done")
+        if is_node(key):
+            self._told.add(name)
+        bar = self.bars[self._open[key]]
+        self._end(key, seq, at, "done", attempts=said.get("attempts", bar.attempts), live=live)
+
+    def _raised(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        key, attempt = said["key"], said.get("attempt", 1)
+        error = one_line(said.get("error") or "an error that was erased")
+        if key not in self._open:
+            self._begin(key, "step", seq, self._since(key.rpartition("/")[0]), "work", live, status="started")
+        n = self._open[key]
+        until = said.get("until")
+        status = "retrying" if until is not None else "uncertain" if "uncertain" in said else "failed"
+        self._end(key, seq, at, status, "failed", attempts=attempt, error=error, live=live)
+        if until is not None:
+            bar = self.bars[n]
+            self.bars[n] = replace(bar, pieces=(*bar.pieces, Piece(at, max(at, until), "pause")))
+            self._open[key] = n
+
+    def _resolved(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        if said.get("key") in self._open:
+            status, by = "done" if said.get("done") else "not done", f"by {said['by']}" if said.get("by") else ""
+            self._end(said["key"], seq, at, status, detail=one_line(by), live=live)
+
+    def _asked(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        prompt = one_line(said.get("prompt", ""))
+        bar = self._begin(
+            said.get("key") or f"question {seq}", "question", seq, at, "wait", live, status="waiting", name=prompt
+        )
+        self._open[f"? {seq}"] = self._open.pop(bar.key)
+
+    def _answered(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        if (key := f"? {said['question']}") in self._open:
+            by = f"by {said['by']}" if said.get("by") else ""
+            late = "failure" in said
+            self._end(
+                key, seq, at, "failed" if late else "answered", detail="no answer in time" if late else one_line(by)
+            )
+
+    def _closed(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        if (key := f"? {said['question']}") in self._open:
+            self._end(key, seq, at, "closed")
+
+    def _timer(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        words = {"sleep": "sleeps", "receive": "waits for a message"}.get(name_in(f"/{said['key']}"))
+        if words is not None and said["key"] not in self._open:
+            self._begin(said["key"], "timer", seq, at, "wait", live, status="waiting", name=words)
+
+    def _child(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        if said["key"] not in self._open:
+            link = str(said["id"])
+            self._begin(said["key"], "child", seq, at, "work", live, status="started", link=link, declared=seq)
+
+    def _saved(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        node, queue = said.get("node"), said.get("queue")
+        if self._by_hand or not isinstance(queue, list):
+            since = self._since("")
+            following = one_line(f"next {said['next']}") if said.get("next") else ""
+            self._begin(f"saved {seq}", "save", seq, since, "work", live, status="done", name="saved", detail=following)
+            self._end(f"saved {seq}", seq, at, "done")
+            return
+        names = [str(name).partition(":")[0] for name in queue]
+        if node is not None and node not in self._told:
+            start = self._queue.get(node, self._since(""))
+            self._begin(f"node {seq}", "node", seq, start, "work", live, status="done", name=one_line(node))
+            self._end(f"node {seq}", seq, at, "done")
+        self._told.discard(str(node))
+        self._queue = {name: at if name == node else self._queue.get(name, at) for name in names}
+
+    def _rolls_back(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        self._stop(at)
+        name = f"rolls back to entry {said['to']}"
+        self._begin("rollback", "rollback", seq, at, "undo", True, status="started", name=name)
+
+    def _undone(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        status = "undone" if said.get("ok") else "undo_failed"
+        for n, bar in self.bars.items():
+            if bar.declared == said["effect"]:
+                self.bars[n] = replace(bar, status=status, error=one_line(said.get("error") or bar.error))
+
+    def _rewound(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        if "rollback" in self._open:
+            self._end("rollback", seq, at, "done")
+        self._restart(at)
+
+    def _ended(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        self._stop(at)
+
+    def _stop(self, at: int) -> None:
+        """Nothing more comes of what has not ended by now."""
+        for key in list(self._open):
+            n = self._open.pop(key)
+            bar = self.bars[n]
+            last = bar.pieces[-1]
+            status = {"waiting": "closed", "started": "uncertain"}.get(bar.status, bar.status)
+            ends = {"wait": max(last.start, at), "pause": min(last.end, at)}.get(last.look, last.end)
+            self.bars[n] = replace(bar, status=status, pieces=(*bar.pieces[:-1], replace(last, end=ends)))
+
+
+def is_node(key: str) -> bool:
+    """Whether a step is all that its node does, as the steps of flows are: ``build#1/build#1``."""
+    return node_of(key) == name_in(f"/{key}") and fan_of(key) is None
+
+
+_ENTER: dict[str, Callable[[Reel, int, int, dict[str, Any], bool], None]] = {
+    Kind.STARTED: Reel._intended,
+    Kind.INTENDED: Reel._intended,
+    Kind.DONE: Reel._done,
+    Kind.MARKED: Reel._done,
+    Kind.RAISED: Reel._raised,
+    Kind.RESOLVED: Reel._resolved,
+    Kind.ASKED: Reel._asked,
+    Kind.ANSWERED: Reel._answered,
+    Kind.CLOSED: Reel._closed,
+    Kind.TIMER: Reel._timer,
+    Kind.CHILD: Reel._child,
+    Kind.SAVED: Reel._saved,
+    Kind.ROLLBACK_BEGUN: Reel._rolls_back,
+    Kind.UNDONE: Reel._undone,
+    Kind.REWOUND: Reel._rewound,
+    Kind.COMPLETED: Reel._ended,
+    Kind.FAILED: Reel._ended,
+    Kind.CANCELLED: Reel._ended,
+}

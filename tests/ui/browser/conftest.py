@@ -1,0 +1,75 @@
+"""Chromium, one per test process; a store and a server per test; and pages that report what went wrong in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import shopping
+from browsing import TOKEN, Browser, Held, chromium, served
+
+import holdfast
+from holdfast import Holdfast
+
+Open = Callable[..., Held]
+
+# Without a browser, test_chromium.py says so in one line.
+here = Path(__file__).parent
+collect_ignore = [] if chromium() else [one.name for one in here.glob("test_*.py") if one.name != "test_chromium.py"]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """The browser of this process."""
+    path = chromium()
+    assert path is not None
+    made = Browser(path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def hf() -> Iterator[Holdfast]:
+    """A store of this test alone."""
+    shopping.gate.clear()
+    shopping.undone.clear()
+    with holdfast.open("memory://") as opened:
+        yield opened
+        shopping.gate.set()
+
+
+@pytest.fixture
+def site(hf: Holdfast) -> Iterator[str]:
+    """The address of a server of it."""
+    with served(hf) as address:
+        yield address
+
+
+@pytest.fixture
+def wrongs() -> list[str]:
+    """What went wrong in pages: errors of scripts, refusals of the content policy, requests that left the site."""
+    return []
+
+
+@pytest.fixture
+def open_page(browser: Browser, site: str, wrongs: list[str]) -> Iterator[Open]:
+    """Opens a page in a browser that is signed in; with ``like=`` another tab of the same browser."""
+    with ExitStack() as stack:
+
+        def look(path: str = "/", *, like: Held | None = None, token: str = TOKEN, **how: Any) -> Held:
+            context = like.context if like is not None else stack.enter_context(browser.context(**how))
+            page = context.new_page()
+            page.on("pageerror", lambda error: wrongs.append(f"error: {error}"))
+            page.on("console", lambda said: wrongs.append(said.text) if "Content Security" in said.text else None)
+            page.on("request", lambda one: wrongs.append(one.url) if not one.url.startswith(site) else None)
+            page.on("dialog", lambda dialog: wrongs.append("a dialog"))
+            if like is None:
+                page.goto(f"{site}/?token={token}")
+            page.goto(f"{site}{path}")
+            return page
+
+        yield look
+    assert wrongs == []

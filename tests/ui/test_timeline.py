@@ -1,0 +1,233 @@
+"""From a journal to bars on a scale of time."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import shopping
+
+import holdfast
+from holdfast.ui.chart import Scale, brief, chart, lane_name
+from holdfast.ui.timeline import Bar, Piece, Reel
+from holdfast.views import EntryContents
+
+START = datetime(2026, 1, 31, 9, tzinfo=UTC)
+ZERO = int(START.timestamp() * 1_000_000)
+
+
+def told(*entries: tuple[float, str, dict[str, Any]], live: Any = (), now: float = 100, **how: Any) -> list[Bar]:
+    """The bars of entries, each with its second."""
+    running = how.pop("running", True)
+    reel = Reel(**how)
+    for seq, (second, kind, said) in enumerate(entries):
+        reel.add(EntryContents(seq, kind, START + timedelta(seconds=second), said), live=not live or seq in live)
+    return reel.finish(ZERO + round(now * 1_000_000), running=running)
+
+
+def spans(bar: Bar) -> list[tuple[float, float, str]]:
+    return [((one.start - ZERO) / 1e6, (one.end - ZERO) / 1e6, one.look) for one in bar.pieces]
+
+
+CREATED = (0, "created", {"args": []})
+
+
+def test_a_plain_step_begins_where_its_branch_stood() -> None:
+    bars = told(CREATED, (2, "done", {"key": "a#1", "digest": ""}), (5, "done", {"key": "b#1", "digest": ""}))
+    assert [(bar.name, bar.status, spans(bar)) for bar in bars] == [
+        ("a", "done", [(0, 2, "work")]),
+        ("b", "done", [(2, 5, "work")]),
+    ]
+
+
+def test_a_step_that_said_when_it_began() -> None:
+    [bar] = told(CREATED, (3, "intended", {"key": "a#1", "target": "card"}), (4, "done", {"key": "a#1", "intent": 1}))
+    assert (spans(bar), bar.detail, bar.declared) == ([(3, 4, "work")], "card", 1)
+
+
+def test_attempts_and_the_pauses_between_them() -> None:
+    until = ZERO + 3_000_000
+    [bar] = told(
+        CREATED,
+        (1, "raised", {"key": "a#1", "attempt": 1, "until": until, "error": "no"}),
+        (4, "done", {"key": "a#1", "digest": "", "attempts": 2}),
+    )
+    assert spans(bar) == [(0, 1, "failed"), (1, 3, "pause"), (3, 4, "work")]
+    assert (bar.status, bar.attempts) == ("done", 2)
+
+
+def test_a_step_that_failed_in_the_end() -> None:
+    [bar] = told(CREATED, (1, "raised", {"key": "a#1", "attempt": 3, "error": "no"}), (1, "failed", {"error": "no"}))
+    assert (bar.status, bar.attempts, bar.error, spans(bar)) == ("failed", 3, "no", [(0, 1, "failed")])
+
+
+def test_a_question_waits_until_it_is_answered() -> None:
+    asked = (1, "asked", {"key": "ask#1", "prompt": "Well?"})
+    [bar] = told(CREATED, asked, (9, "answered", {"question": 1, "by": "Mia", "value": 1}))
+    assert (bar.name, bar.status, bar.detail, spans(bar)) == ("Well?", "answered", "by Mia", [(1, 9, "wait")])
+    [still] = told(CREATED, asked, now=30)
+    assert (still.status, spans(still)) == ("waiting", [(1, 30, "wait")])
+    [late] = told(CREATED, asked, (9, "answered", {"question": 1, "failure": {}}))
+    assert (late.status, late.detail) == ("failed", "no answer in time")
+    [closed] = told(CREATED, asked, (5, "cancelled", {}))
+    assert (closed.status, spans(closed)) == ("closed", [(1, 5, "wait")])
+
+
+def test_branches_have_lanes_and_begin_with_the_call_that_made_them() -> None:
+    bars = told(
+        CREATED,
+        (1, "done", {"key": "a#1", "digest": ""}),
+        (3, "done", {"key": "map#1.2/b#1", "digest": ""}),
+        (5, "done", {"key": "map#1.1/b#1", "digest": ""}),
+        (6, "done", {"key": "map#1.1/c#1", "digest": ""}),
+        (8, "done", {"key": "d#1", "digest": ""}),
+    )
+    drawn = chart(bars)
+    assert drawn is not None
+    assert [(row.bar.lane, row.bar.name, row.opens, row.alone, spans(row.bar)[0][:2]) for row in drawn.rows] == [
+        ("", "a", False, False, (0, 1)),
+        ("map#1.1", "b", True, False, (1, 5)),
+        ("map#1.1", "c", False, False, (5, 6)),
+        ("map#1.2", "b", False, True, (1, 3)),
+        ("", "d", False, False, (6, 8)),
+    ]
+
+
+def test_what_has_not_ended_goes_on_until_now_or_is_uncertain() -> None:
+    entries = (CREATED, (2, "intended", {"key": "a#1"}))
+    [running] = told(*entries, now=7)
+    assert (running.status, spans(running)) == ("started", [(2, 7, "work")])
+    [died] = told(*entries, now=7, running=False)
+    assert (died.status, spans(died)) == ("uncertain", [(2, 2, "work")])
+
+
+def test_what_a_rollback_undid_is_marked() -> None:
+    bars = told(
+        CREATED,
+        (1, "intended", {"key": "a#1"}),
+        (2, "done", {"key": "a#1", "intent": 1}),
+        (3, "intended", {"key": "b#1"}),
+        (4, "done", {"key": "b#1", "intent": 3}),
+        (5, "rollback_begun", {"to": 0, "plan": [3, 1]}),
+        (6, "undone", {"effect": 3, "ok": False, "error": "gone"}),
+        (7, "undone", {"effect": 1, "ok": True}),
+        (8, "rewound", {"to": 0}),
+        live={0, 8},
+    )
+    assert [(bar.name, bar.status, bar.live, bar.error) for bar in bars] == [
+        ("a", "undone", False, ""),
+        ("b", "undo_failed", False, "gone"),
+        ("rolls back to entry 0", "done", True, ""),
+    ]
+
+
+def test_nodes_of_a_graph_begin_when_they_are_queued() -> None:
+    bars = told(
+        CREATED,
+        (0, "saved", {"queue": ["a", "b"]}),
+        (2, "saved", {"node": "a", "queue": ["b", "c"]}),
+        (3, "saved", {"node": "b", "queue": ["c"]}),
+        (5, "saved", {"node": "c", "queue": []}),
+    )
+    assert [(bar.name, spans(bar)[0][:2]) for bar in bars] == [("a", (0, 2)), ("b", (0, 3)), ("c", (2, 5))]
+
+
+def test_the_step_of_a_flow_is_its_node() -> None:
+    bars = told(
+        CREATED,
+        (0, "saved", {"queue": ["build"]}),
+        (1, "intended", {"key": "build#1/build#1", "target": "make"}),
+        (2, "done", {"key": "build#1/build#1", "intent": 2}),
+        (2, "saved", {"node": "build", "queue": ["test"]}),
+        (4, "saved", {"node": "test", "queue": ["build"]}),
+        (5, "saved", {"node": "build", "queue": []}),
+    )
+    assert [(bar.name, bar.lane, spans(bar)[0][:2]) for bar in bars] == [
+        ("build", "", (1, 2)),
+        ("test", "", (2, 4)),
+        ("build", "", (4, 5)),
+    ]
+
+
+def test_calls_that_are_no_work_are_not_shown() -> None:
+    assert (
+        told(CREATED, (1, "done", {"key": "now#1", "result": 1}), (1, "done", {"key": "patched:x", "result": 1})) == []
+    )
+
+
+def test_long_idle_times_are_folded() -> None:
+    hour = 3600
+    bars = told(
+        CREATED,
+        (10, "done", {"key": "a#1", "digest": ""}),
+        (10, "asked", {"key": "ask#1", "prompt": "Well?"}),
+        (10 + hour, "answered", {"question": 2, "value": 1}),
+        (20 + hour, "done", {"key": "b#1", "digest": ""}),
+    )
+    drawn = chart(bars)
+    assert drawn is not None
+    [fold] = drawn.folds
+    assert fold.label == "1 h"
+    a, question, b = (row.boxes[0] for row in drawn.rows)
+    assert a.width == b.width > 30
+    assert question.width < a.width
+    assert b.x + b.width == pytest.approx(100, abs=0.01)
+
+
+def test_of_too_many_bars_the_last_are_drawn() -> None:
+    bars = told(CREATED, *((n, "done", {"key": f"a#{n}", "digest": ""}) for n in range(1, 20)))
+    drawn = chart(bars, limit=5)
+    assert drawn is not None
+    assert ([row.bar.key for row in drawn.rows], drawn.left_out) == ([f"a#{n}" for n in range(15, 20)], 14)
+    assert chart([]) is None
+
+
+def test_a_scale_gives_back_the_moment_of_a_place() -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    chance = random.Random(seed)
+    for _ in range(50):
+        times = sorted(chance.sample(range(10**9), 2 * chance.randint(1, 8)))
+        looks = [chance.choice(["work", "wait", "failed", "pause"]) for _ in times[::2]]
+        bars = [
+            Bar(key=str(n), name="", sort="step", status="done", seq=n, pieces=(Piece(a, b, look),))  # type: ignore[arg-type]
+            for n, (a, b, look) in enumerate(zip(times[::2], times[1::2], looks, strict=True))
+        ]
+        scale = Scale(bars, times[0], times[-1])
+        places = [scale.place(at) for at in times]
+        assert places == sorted(places)
+        assert (places[0], places[-1]) == (pytest.approx(0), pytest.approx(100))
+        for at in times:
+            assert scale.moment(scale.place(at)) == pytest.approx(at, abs=2_000)
+
+
+def test_the_bars_of_real_runs() -> None:
+    with holdfast.open("memory://") as hf:
+        run = hf.start(shopping.sell, "real", 4200, id="real")
+        reel = Reel()
+        for entry in run.entries():
+            reel.add(entry)
+        bars = reel.finish(ZERO, running=False)
+        assert [(bar.name, bar.status, bar.attempts) for bar in bars] == [
+            ("charge", "done", 1),
+            ("label", "done", 2),
+            ("mail", "done", 1),
+            ("How shall real go?", "waiting", 1),
+        ]
+
+
+def test_words() -> None:
+    assert [brief(seconds) for seconds in (0, 0.0123, 0.9994, 1.5, 75)] == [
+        "0 ms",
+        "12 ms",
+        "999 ms",
+        "1.5 s",
+        "1 min 15 s",
+    ]
+    assert [lane_name(lane) for lane in ("map#1.3", "gather#2.1/map#1.2", "plan#1")] == [
+        "map, branch 3",
+        "gather #2, branch 1 / map, branch 2",
+        "plan",
+    ]
