@@ -291,8 +291,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "who-waits-for-a-commit-is-forgotten",
         "src/holdfast/commit.py",
-        "            ticket.futures.append(future)\n",
-        "            ticket.futures = [future]\n",
+        "            self.futures.append(future)\n",
+        "            self.futures = [future]\n",
         'tests/engine/test_waiting_together.py -k "both_go_on"',
     ),
     Mutant(

@@ -12,6 +12,7 @@ import holdfast
 from holdfast.model import Append, Change, Status
 from holdfast.stores.base import Store
 from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres_batch import Batch
 from holdfast.testing.contract import Author, make
 from holdfast.testing.crash import CrashStore, Fuse
 
@@ -95,3 +96,26 @@ def test_a_departure_of_which_no_answer_came_is_looked_for(
         gone = store.journal(run.uid)
         assert gone is not None
         assert (gone.status, gone.away) == (Status.AWAY, "elsewhere")
+
+
+def test_a_run_larger_than_one_statement_takes(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.stores.postgres_batch.PORTION", 1000)
+    inserted: list[int] = []
+    statements = Batch.statements
+
+    def counted(self: Batch) -> list[Any]:
+        made = statements(self)
+        inserted.append(sum("insert" in query.lower() and ".entry" in query for query, _ in made))
+        return made
+
+    monkeypatch.setattr(Batch, "statements", counted)
+    with holdfast.open("memory://") as here, holdfast.open(postgres_url) as there:
+        run = here.run("large")
+        with run.claim():
+            for n in range(20):
+                run.save({"n": n, "text": "x" * (5000 if n == 7 else n)})
+        head = here.audit("large").head
+        assert here.move(there).moved == ("large",)
+        assert there.audit("large").head == head
+        assert there.get("large").checkpoint().state == {"n": 19, "text": "x" * 19}
+    assert max(inserted) > 2

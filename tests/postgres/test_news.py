@@ -8,6 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, ask, emit, step, workflow
+from holdfast.engine.work import Crew
 from holdfast.model import Change, Kind, RunRecord, Status
 from holdfast.stores import postgres
 from holdfast.stores.base import Telling
@@ -216,6 +217,27 @@ def test_it_is_known_when_the_next_lease_of_a_holder_ends(
     assert other.lapse() == ends, "who is dead already is not waited for"
     put(store, author.append(first, Kind.DONE, change=Change(status=Status.READY, release=True)))
     assert other.lapse() is None
+
+
+def test_a_lease_that_ends_while_one_looks_is_not_overlooked(
+    postgres_url: str, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with holdfast.open(postgres_url, store=PostgresStore(postgres_url, clock=clock)) as hf:
+        run = hf.enqueue(doubled, 1)
+        hf._store.enlist("north", LEASE)
+        hf._store.claim(run.uid, "north")
+        crew, heard = Crew(hf._engine, 1, ["default"], until_idle=False), hf._engine.bell.heard()
+        take = crew._intake.take
+
+        def slowly(*order: Any, **how: Any) -> Any:
+            found = take(*order, **how)
+            clock.advance(LEASE + 1)
+            return found
+
+        with monkeypatch.context() as context:
+            context.setattr(crew._intake, "take", slowly)
+            assert crew._look(heard, 1) == []
+        assert [record.uid for record in crew._look(heard, 1)] == [run.uid]
 
 
 @pytest.mark.timeout(60)

@@ -216,6 +216,19 @@ def test_what_is_to_be_done_once(hf: Holdfast, connect: Callable[..., Any]) -> N
     assert hf.enqueue(ship, "e", dedup="invoice", ttl=0.000001, within=db).id == "within-ship(invoice)#2"
 
 
+def test_what_the_users_connection_makes_of_values_is_its_own_matter(hf: Holdfast, db: Any) -> None:
+    class Shouting(psycopg.adapt.Loader):
+        def load(self, data: Any) -> str:
+            return bytes(data).decode().upper()
+
+    for kind in ("text", "int8", "bytea"):
+        db.adapters.register_loader(kind, Shouting)
+    assert hf.enqueue(ship, "a", id="a", within=db).id == hf.enqueue(ship, "a", id="a", within=db).id == "a"
+    db.commit()
+    assert hf.enqueue(ship, "a", id="a", within=db).status == "ready"
+    assert db.execute("SELECT 'a'::text").fetchone()[0] == "A"
+
+
 def test_the_same_id_for_something_else_is_refused(opened: Callable[..., Holdfast], db: Any) -> None:
     hf = opened(keys=Keyring({"k": bytes(32)}, current="k"))
     run = hf.enqueue(ship, "a", id="a", within=db)

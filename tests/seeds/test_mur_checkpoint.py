@@ -95,7 +95,7 @@ def test_writes_are_atomic(
         case "sqlite":
             monkeypatch.setattr(hf._store, "_commit", die)
         case "postgresql":
-            monkeypatch.setattr(hf._store, "_append_all", die)
+            monkeypatch.setattr(hf._store._appending, "append", die)
         case "files":
             from holdfast.stores.disk import Disk
 

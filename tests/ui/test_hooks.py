@@ -251,19 +251,43 @@ def test_signatures_are_those_of_the_standard_webhooks(monkeypatch: pytest.Monke
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "file:///etc/passwd", "https://", "x", "https://a:b@x/"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://x",
+        "file:///x",
+        "https://",
+        "x",
+        "https://a:b@x/",
+        "http://[::1",
+        "http://x:99999/",
+        "http://x/ü",
+        "http://x/a b",
+    ],
+)
 def test_a_hook_leads_to_an_address(hooked: Holdfast, url: str) -> None:
     with pytest.raises(UsageError):
         set_hook(hooked, "chat", url=url)
 
 
 def test_a_hook_needs_a_name_an_address_and_a_secret(hooked: Holdfast) -> None:
-    for name, given in (("", {}), ("a/b", {}), ("x" * 65, {}), ("new", {"url": "https://x"}), ("new", {"secret": "S"})):
+    for name, given in (
+        ("", {}),
+        ("a/b", {}),
+        ("x" * 65, {}),
+        ("café", {}),
+        ("a b", {}),
+        ("a\nb", {}),
+        ("new", {"url": "https://x"}),
+        ("new", {"secret": "S"}),
+    ):
         with pytest.raises(UsageError):
             set_hook(hooked, name, **given)  # type: ignore[arg-type]
     hooked._store.put_document(KIND, "bad", b"[", None)
     with pytest.raises(StoreDamaged, match="cannot be read"):
         hooks(hooked._store)
+    assert [delete_hook(hooked, "bad"), delete_hook(hooked, "bad")] == [True, False]
+    assert list(hooks(hooked._store)) == ["chat"]
 
 
 def test_a_process_delivers_until_it_is_told_to_stop(tmp_path: Any, receiver: Receiver) -> None:

@@ -17,6 +17,7 @@ from holdfast.ui import once, operations
 from holdfast.ui.once import Given, Once
 from holdfast.ui.paths import part
 from holdfast.ui.problems import Refused
+from holdfast.ui.security import Person, Role
 
 
 def answer_path(api: TestClient, order: str) -> str:
@@ -109,6 +110,31 @@ def test_what_was_matched_still_holds_when_it_is_acted_upon(
     assert max(most) == 1
 
 
+@pytest.mark.parametrize("act", ["rollback", "cancel", "redact"])
+def test_what_was_matched_still_holds_if_somebody_acts_by_another_server(
+    opened: Any, serving: Any, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    hf, other = opened(), opened()
+    hf.start(office.fulfil, "A", 1, id="run")
+    api = serving(hf)
+    tag = api.get("/api/v1/runs/run").headers["etag"]
+    check, faster = operations.check_match, [lambda: other.get("run").rollback(0)]
+
+    def meanwhile(record: Any, if_match: str | None) -> Any:
+        found = check(record, if_match)
+        while faster:
+            faster.pop()()
+        return found
+
+    monkeypatch.setattr(operations, "check_match", meanwhile)
+    bodies: dict[str, Any] = {"rollback": {"to": 1}, "redact": {"seqs": [1]}}
+    told = api.post(f"/api/v1/runs/run/{act}", json=bodies.get(act, {}), headers={"If-Match": tag})
+    assert (told.status_code, told.json()["title"]) == (412, "Changed")
+    record = other.get("run").info()
+    assert (record.status, record.holder, record.generation) == ("ready", None, 1)
+    assert api.post("/api/v1/runs/run/cancel", headers={"If-Match": told.headers["etag"]}).status_code == 200
+
+
 def test_a_repeated_request_is_carried_out_once(api: TestClient, order: str, office_hf: Holdfast) -> None:
     headers = {"Idempotency-Key": "one"}
     made = [api.post(f"{order}/forks", json={"at": 2}, headers=headers) for _ in range(3)]
@@ -194,6 +220,19 @@ def test_a_request_whose_server_died_is_carried_out_again_with_the_same_name(tim
     clock.advance(once.GIVEN_UP / 1_000_000 + 1)
     second.carry_out("Mia", "fork", "k", b"body", act)
     assert (act.times, len(act.keys)) == (2, 1)
+
+
+def test_a_schedule_is_triggered_once_though_the_server_died_before_it_could_say_so(office_hf: Holdfast) -> None:
+    office_hf.schedule(office.broken, cron="0 3 * * *", id="nightly")
+
+    def trigger(key: str | None) -> str:
+        params = {"schedule": "nightly"}
+        return str(
+            operations.perform(office_hf, "trigger_schedule", Person("Mia", Role.ACT), params=params, key=key).id
+        )
+
+    assert trigger("one") == trigger("one")
+    assert len({trigger("one"), trigger("two"), trigger(None), trigger(None)}) == 4
 
 
 def test_keys_are_forgotten_after_a_day(timed: Any, clock: Any, act: Any) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import shopping
+import selling
 from starlette.testclient import TestClient
 
 import holdfast
@@ -21,7 +21,7 @@ Serve = Callable[[Holdfast], TestClient]
 
 @pytest.fixture
 def hf() -> Iterator[Holdfast]:
-    shopping.undone.clear()
+    selling.undone.clear()
     with holdfast.open("memory://") as opened:
         yield opened
 
@@ -42,7 +42,7 @@ def contents(run: Run, kind: str) -> dict[str, Any]:
 
 
 def sold(hf: Holdfast) -> Run:
-    return hf.start(shopping.sell, "A-1", 4200, id="A-1")
+    return hf.start(selling.sell, "A-1", 4200, id="A-1")
 
 
 # --- questions
@@ -79,8 +79,8 @@ def test_after_an_answer_one_goes_back_only_within_the_site(hf: Holdfast, pages:
 
 
 def test_a_graph_that_stopped_is_let_go_on(hf: Holdfast, pages: TestClient) -> None:
-    graph = holdfast.Graph(shopping.Draft, name="stops")
-    graph.node(shopping.write)
+    graph = holdfast.Graph(selling.Draft, name="stops")
+    graph.node(selling.write)
     graph.entry("write")
     graph.interrupt(before=["write"])
     run = hf.start(graph, {"text": "", "notes": []}, id="g")
@@ -108,7 +108,7 @@ def test_a_fork_of_a_run_that_is_driven_by_hand_with_another_state(hf: Holdfast,
 
 
 def test_a_fork_with_another_input_and_another_result(hf: Holdfast, pages: TestClient) -> None:
-    run = hf.start(shopping.house, ["attic"], id="h")
+    run = hf.start(selling.house, ["attic"], id="h")
     assert run.result() == ["desk in attic packed"]
     made = pages.post("/runs/h/fork", data={"id": "i", "input": '{"rooms": ["hall"]}'}, follow_redirects=False)
     assert made.status_code == 303
@@ -120,13 +120,24 @@ def test_a_fork_with_another_input_and_another_result(hf: Holdfast, pages: TestC
     assert hf.get("j").result() == ["nothing"]
 
 
+def test_a_state_that_is_too_long_for_a_form_is_left_as_it_is(hf: Holdfast, pages: TestClient) -> None:
+    hf.run("r").save({"text": "x" * 300_000})
+    form = pages.get("/runs/r/fork").text
+    assert "too long to be edited here" in form
+    assert len(form) < 20_000
+    made = pages.post("/runs/r/fork", data={"id": "f", "edit": ""}, follow_redirects=True)
+    assert "It goes on when whoever drives it claims it" in made.text
+    assert hf.get("f").checkpoint().state == hf.get("r").checkpoint().state
+
+
 @pytest.mark.parametrize(
     ("sent", "told"),
     [
         ({"input": "["}, "this is not JSON"),
         ({"input": "[1]"}, "an object of the arguments"),
         ({"input": '{"nonsense": 1}'}, "has no argument nonsense"),
-        ({"at": "x"}, "the number of an entry"),
+        ({"at": "x"}, 'id="at-error">at: the number of an entry'),
+        ({"at": "99"}, 'id="at-error">there is no entry 99'),
         ({"id": "h"}, "exists already"),
         ({"result_key": "none#1", "result": "1"}, "has no step or answer"),
     ],
@@ -134,7 +145,7 @@ def test_a_fork_with_another_input_and_another_result(hf: Holdfast, pages: TestC
 def test_forks_that_make_no_sense_are_told_in_the_form(
     hf: Holdfast, pages: TestClient, sent: dict[str, str], told: str
 ) -> None:
-    hf.start(shopping.house, ["attic"], id="h").result()
+    hf.start(selling.house, ["attic"], id="h").result()
     answer = pages.post("/runs/h/fork", data=sent)
     assert (answer.status_code, told in html.unescape(answer.text)) == (422, True)
     assert len(hf.runs()) == 2
@@ -151,25 +162,27 @@ def test_a_rollback_wants_the_plan_to_be_read_and_the_run_to_be_as_it_was(hf: Ho
     hf.get("A-1").send("news")
     run.resume()
     stale = pages.post("/runs/A-1/rollback", data={"to": "0", "sure": "yes", "etag": etag})
-    assert (stale.status_code, shopping.undone) == (412, [])
+    assert (stale.status_code, selling.undone) == (412, [])
     etag = hidden(pages.get("/runs/A-1/rollback?to=0").text, "etag")
     done = pages.post("/runs/A-1/rollback", data={"to": "0", "sure": "yes", "etag": etag, "then": "cancelled"})
-    assert (done.status_code, shopping.undone, run.status) == (200, ["receipt of A-1"], "cancelled")
+    assert (done.status_code, selling.undone, run.status) == (200, ["receipt of A-1"], "cancelled")
     assert "Not everything could be undone" in done.text
     assert contents(run, "rollback_begun")["by"] == "Mia"
 
 
 def test_a_rollback_to_where_none_can_go_is_told(hf: Holdfast, pages: TestClient) -> None:
     sold(hf)
-    answer = pages.get("/runs/A-1/rollback?to=99")
-    assert (answer.status_code, "there is no entry 99" in answer.text) == (422, True)
+    for to, told in (("99", "there is no entry 99"), ("x", "the number of an entry is wanted")):
+        answer = pages.get(f"/runs/A-1/rollback?to={to}")
+        assert answer.status_code == 422
+        assert re.search(rf'id="to-error"[^>]*>[^<]*{told}', answer.text)
 
 
 def test_cancel_with_undo_and_retry(hf: Holdfast, pages: TestClient) -> None:
     run = sold(hf)
     assert "2 effects, 1 can be" in pages.get("/runs/A-1/cancel").text
     pages.post("/runs/A-1/cancel", data={"why": "too late", "undo": "yes"})
-    assert (run.status, shopping.undone, contents(run, "cancelled")["by"]) == ("cancelled", ["receipt of A-1"], "Mia")
+    assert (run.status, selling.undone, contents(run, "cancelled")["by"]) == ("cancelled", ["receipt of A-1"], "Mia")
     assert pages.post("/runs/A-1/cancel", data={}).status_code == 200  # once more changes nothing
     etag = hidden(pages.get("/runs/A-1/retry").text, "etag")
     pages.post("/runs/A-1/retry", data={"etag": etag})
@@ -213,7 +226,7 @@ def test_queues_and_schedules(hf: Holdfast, pages: TestClient) -> None:
     assert hf.queue("a/b").info().paused
     pages.post("/queues/a%2Fb", data={"do": "resume"})
     assert not hf.queue("a/b").info().paused
-    schedule = hf.schedule(shopping.room, "attic", cron="0 3 * * *", id="every night")
+    schedule = hf.schedule(selling.room, "attic", cron="0 3 * * *", id="every night")
     for act, paused in (("pause", True), ("resume", False)):
         pages.post("/schedules/every%20night", data={"do": act})
         assert schedule.info().paused is paused

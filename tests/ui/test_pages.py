@@ -9,12 +9,13 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-import shopping
+import selling
 from starlette.testclient import TestClient
 
 import holdfast
 from holdfast import Holdfast, Keyring
 from holdfast.stores import memory
+from holdfast.ui.pages import state
 from holdfast.ui.pages.addresses import run_url
 
 Serve = Callable[[Holdfast], TestClient]
@@ -60,9 +61,9 @@ def test_the_list_is_paged_by_key(hf: Holdfast, pages: TestClient) -> None:
 
 
 def test_a_row_says_what_the_run_does_now(hf: Holdfast, pages: TestClient) -> None:
-    hf.start(shopping.sell, "A-1", 4200, id="A-1", tags={"customer": "17"})
-    hf.start(shopping.broken, 3, id="broken")
-    hf.start(shopping.draft, {"text": "", "notes": []}, id="draft").result()
+    hf.start(selling.sell, "A-1", 4200, id="A-1", tags={"customer": "17"})
+    hf.start(selling.broken, 3, id="broken")
+    hf.start(selling.draft, {"text": "", "notes": []}, id="draft").result()
     told = words(pages.get("/").text)
     assert "asked: How shall A-1 go?" in told
     assert "customer=17" in told
@@ -102,12 +103,12 @@ def test_any_id_has_its_pages(hf: Holdfast, pages: TestClient, id: str) -> None:
 
 
 def test_a_run_from_all_sides(hf: Holdfast, pages: TestClient) -> None:
-    run = hf.start(shopping.sell, "A-1", 4200, id="A-1")
+    run = hf.start(selling.sell, "A-1", 4200, id="A-1")
     told = words(pages.get("/runs/A-1").text)
     for part in ("2 attempts", "card of A-1", "mailbox of A-1", "A-1 is paid", '"paid": 4200', "How shall A-1 go?"):
         assert part in told
     effects = words(pages.get("/runs/A-1/effects").text)
-    assert "charge#1 card of A-1 yes, by shopping:refund" in effects
+    assert "charge#1 card of A-1 yes, by selling:refund" in effects
     assert "mail#1 mailbox of A-1 no" in effects
     run.rollback(to=0)
     assert "↩ undone" in words(pages.get("/runs/A-1/effects").text)
@@ -117,14 +118,14 @@ def test_a_run_from_all_sides(hf: Holdfast, pages: TestClient) -> None:
 
 
 def test_a_failure_with_its_traceback(hf: Holdfast, pages: TestClient) -> None:
-    hf.start(shopping.broken, 3, id="b")
+    hf.start(selling.broken, 3, id="b")
     told = words(pages.get("/runs/b").text)
     assert "What it failed with ValueError: there are no 3" in told
     assert "in broken" in told
 
 
 def test_a_graph_is_drawn_with_the_path_that_was_taken(hf: Holdfast, pages: TestClient) -> None:
-    hf.start(shopping.draft, {"text": "", "notes": []}, id="d").result()
+    hf.start(selling.draft, {"text": "", "notes": []}, id="d").result()
     text = pages.get("/runs/d").text
     assert '<svg xmlns="http://www.w3.org/2000/svg" class="hf"' in text
     assert "×2" in text
@@ -134,13 +135,16 @@ def test_a_graph_is_drawn_with_the_path_that_was_taken(hf: Holdfast, pages: Test
 
 
 def test_children_and_forks_as_a_tree(hf: Holdfast, pages: TestClient) -> None:
-    house = hf.start(shopping.house, ["kitchen", "attic"], id="house")
+    house = hf.start(selling.house, ["kitchen", "attic"], id="house")
     house.result()
     house.fork(id="other").fork(id="third")
     told = words(pages.get("/runs/house/family").text)
     for part in ("house this run", "house/room#1 child", "house/room#2 child", "other forked at", "third forked at"):
         assert part in told
     assert "house ✓ completed house/room#1 child this run" in words(pages.get(run_url("house/room#1", "family")).text)
+    hf.get("house/room#1").fork(id="room")
+    told = words(pages.get("/runs/room/family").text)
+    assert "✓ completed house ✓ completed house/room#1 child ○ ready room forked at" in told
     hf.get("house").delete()
     assert "deleted house" in words(pages.get("/runs/other/family").text)
 
@@ -167,12 +171,11 @@ def test_the_timeline_of_a_long_run_is_a_window_and_says_so(hf: Holdfast, pages:
             run.once(f"step-{n}", int, n)
     text = pages.get("/runs/long").text
     assert "entries 701 to 1000 of 1000" in words(text)
-    assert text.count("data-row") == 200
-    assert "100 earlier lines of these entries are not drawn" in words(text)
+    assert text.count("data-row") == 300  # all of them: what is before is on the pages before
     earlier = html.unescape(re.search(r'href="([^"]+)">Earlier entries', text)[1])  # type: ignore[index]
     assert "entries 401 to 700 of 1000" in words(pages.get(earlier).text)
     journal = pages.get("/runs/long/journal").text
-    assert re.findall(r"entries/(\d+)\"", journal) == ["1000"]
+    assert re.findall(r"entries/(\d+)\"", journal) == [str(n) for n in range(901, 1001)]
     assert len(re.findall(r"entries/\d+\"", pages.get("/runs/long/journal?from=250").text)) == 100
 
 
@@ -208,6 +211,38 @@ def test_the_state_at_each_entry_and_what_changed(hf: Holdfast, pages: TestClien
     assert pages.get("/runs/r/state?at=3").status_code == 404
     assert pages.get("/runs/r/state?at=x").status_code == 422
     assert "Nothing, beside being there." in words(pages.get("/runs/r/state?at=0").text)
+
+
+def test_where_results_become_too_many_to_compare_nothing_seems_to_change(
+    hf: Holdfast, pages: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = hf.run("r")
+    for n in range(4):
+        run.once(f"step-{n}", int, n)
+    monkeypatch.setattr(state, "RESULTS", 2)
+    assert "added: steps['step-1'] 1" in words(pages.get("/runs/r/state?at=2").text)
+    assert "The results of so many steps are not compared" in words(pages.get("/runs/r/state?at=3").text)
+
+
+def test_the_journal_says_who_rolled_back_and_what_that_did_stays(hf: Holdfast, pages: TestClient) -> None:
+    run = hf.start(selling.sell, "A-1", 4200, id="A-1")
+    run.rollback(0, by="Ada")
+    run.fork(id="other", by="Ben")
+    told = words(pages.get("/runs/A-1/journal").text)
+    assert "done abandoned charge#1" in told
+    assert "rollback_begun to entry 0 by Ada" in told
+    assert "undone entry 1" in told
+    assert "by Ben" in words(pages.get("/runs/other/journal").text)
+    assert "rolls back to entry 0 done by Ada" in words(pages.get("/runs/A-1").text)
+
+
+def test_a_run_that_waits_for_a_message_says_so(hf: Holdfast, pages: TestClient) -> None:
+    @holdfast.workflow
+    def receiver() -> object:
+        return holdfast.receive("parcel")
+
+    hf.start(receiver, id="r")
+    assert "waits for a message" in words(pages.get("/runs/r").text)
 
 
 def test_what_is_not_there_is_a_page_too(hf: Holdfast, pages: TestClient) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import shopping
+import selling
 from starlette.testclient import TestClient
 
 from holdfast import Holdfast
@@ -12,11 +12,11 @@ from holdfast.ui.pages.addresses import run_url
 
 
 def test_all_pages_on_every_store(hf: Holdfast, serving: Callable[[Holdfast], TestClient]) -> None:
-    run = hf.start(shopping.sell, "A/1", 4200, id="A/1", tags={"customer": "17"})
+    run = hf.start(selling.sell, "A/1", 4200, id="A/1", tags={"customer": "17"})
     run.fork(id="fork")
-    hf.start(shopping.draft, {"text": "", "notes": []}, id="draft").result()
-    hf.start(shopping.house, ["attic"], id="house").result()
-    hf.enqueue(shopping.sell, "A/2", 1, queue="mail")
+    hf.start(selling.draft, {"text": "", "notes": []}, id="draft").result()
+    hf.start(selling.house, ["attic"], id="house").result()
+    hf.enqueue(selling.sell, "A/2", 1, queue="mail")
     pages = serving(hf)
     told = {
         "/": ["asked: How shall A/1 go?", "customer=17"],

@@ -353,6 +353,18 @@ def test_it_is_not_opened_to_others_without_a_token(office_hf: Holdfast) -> None
     assert [is_loopback(host) for host in ("127.0.0.1", "::1", "[::1]", "localhost", "127.1.2.3")] == [True] * 5
 
 
+@pytest.mark.parametrize(("host", "name"), [("::1", "[::1]"), ("[::1]", "[::1]"), ("localhost", "localhost")])
+def test_the_address_can_be_opened(office_hf: Holdfast, monkeypatch: pytest.MonkeyPatch, host: str, name: str) -> None:
+    from holdfast.ui import serve
+
+    listening = serve._listening
+    monkeypatch.setattr(serve, "_listening", lambda host, port: listening("127.0.0.1", port))
+    monkeypatch.setattr(serve._Server, "run", lambda server, sockets: server._ready())
+    told: list[serve.Address] = []
+    serve.serve(office_hf, serve.Settings(host=host, port=0), told.append)
+    assert told[0].url.startswith(f"http://{name}:{told[0].port}/?token=")
+
+
 def test_roles() -> None:
     tokens = Tokens(ACT, VIEW, name="Mia")
     act, view = tokens.person(ACT), tokens.person(VIEW)
@@ -364,13 +376,15 @@ def test_roles() -> None:
 def test_stated_limits_are_those_of_the_code() -> None:
     from pathlib import Path
 
-    from holdfast.ui import hooks, once, reading
+    from holdfast.ui import api, hooks, once, reading
 
     page = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
     limits = Limits()
     assert limits.body == 1 << 20
     assert f"to arrive | {limits.seconds:.0f} s |" in page
     assert f"| {limits.streams:,}; {limits.runs} |" in page
+    assert f"waits for it | {limits.seconds:.0f} s |" in page
+    assert f"parameters of a query | {api.MAX_FIELDS:,} |" in page
     assert f"counted | {reading.UPTO:,} |" in page
     assert once.KEPT == 24 * 3600 * 1_000_000
     assert f"take | {hooks.post.retry.times} more attempts" in page

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-import shopping
+import selling
 
 import holdfast
 from holdfast.ui.chart import Scale, brief, chart, lane_name
@@ -176,12 +176,19 @@ def test_long_idle_times_are_folded() -> None:
     assert b.x + b.width == pytest.approx(100, abs=0.01)
 
 
-def test_of_too_many_bars_the_last_are_drawn() -> None:
-    bars = told(CREATED, *((n, "done", {"key": f"a#{n}", "digest": ""}) for n in range(1, 20)))
-    drawn = chart(bars, limit=5)
+def test_what_has_no_length_is_seen_at_the_end_too() -> None:
+    bars = told(CREATED, (10, "done", {"key": "a#1", "digest": ""}), (10, "done", {"key": "b#1", "digest": ""}))
+    drawn = chart(bars)
     assert drawn is not None
-    assert ([row.bar.key for row in drawn.rows], drawn.left_out) == ([f"a#{n}" for n in range(15, 20)], 14)
+    last = drawn.rows[-1].boxes[0]
+    assert (last.width, last.x < 100) == (0, True)
     assert chart([]) is None
+
+
+def test_the_scale_says_nothing_twice() -> None:
+    drawn = chart(told(CREATED, (0.001, "done", {"key": "a#1", "digest": ""})))
+    assert drawn is not None
+    assert [tick.label for tick in drawn.ticks] == ["0 ms", "1 ms"]
 
 
 def test_a_scale_gives_back_the_moment_of_a_place() -> None:
@@ -205,7 +212,7 @@ def test_a_scale_gives_back_the_moment_of_a_place() -> None:
 
 def test_the_bars_of_real_runs() -> None:
     with holdfast.open("memory://") as hf:
-        run = hf.start(shopping.sell, "real", 4200, id="real")
+        run = hf.start(selling.sell, "real", 4200, id="real")
         reel = Reel()
         for entry in run.entries():
             reel.add(entry)

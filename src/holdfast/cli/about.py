@@ -90,7 +90,7 @@ def _by(said: Contents) -> str:
 
 
 _ABOUT: dict[str, Callable[[Contents], str]] = {
-    Kind.FORKED: lambda said: f"run {said['from']} at entry {said['at']}" if "from" in said else "",
+    Kind.FORKED: lambda said: f"run {said['from']} at entry {said['at']}{_by(said)}" if "from" in said else "",
     Kind.SAVED: _saved,
     Kind.STARTED: _step,
     Kind.INTENDED: _step,
@@ -102,11 +102,11 @@ _ABOUT: dict[str, Callable[[Contents], str]] = {
     Kind.ANSWERED: _answered,
     Kind.CLOSED: _field("question", "entry {}"),
     Kind.TIMER: _timer,
-    Kind.RECEIVED: _field("topic"),
+    Kind.RECEIVED: lambda said: f"{said.get('topic') or ''}{_by(said)}".lstrip(),
     Kind.CHILD: _child,
     Kind.EMITTED: _emitted,
     Kind.RETRIED: lambda said: ", ".join(map(str, said.get("keys", ()))) + _by(said),
-    Kind.ROLLBACK_BEGUN: _field("to", "to entry {}"),
+    Kind.ROLLBACK_BEGUN: lambda said: f"to entry {said['to']}{_by(said)}" if "to" in said else "",
     Kind.UNDONE: _undone,
     Kind.REWOUND: _field("to", "to entry {}"),
     Kind.REDACTED: _redacted,

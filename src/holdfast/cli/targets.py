@@ -185,7 +185,11 @@ def fitted(workflow: Workflow[..., Any], given: Any) -> tuple[list[Any], dict[st
     problems += [f"{one.name}: is missing" for one in missing if one.default is one.empty]
     if problems:
         raise UsageError(f"--input does not fit {signature}: {'; '.join(problems)}")
-    return args, kwargs
+    if isinstance(given, list):
+        return args, kwargs
+    # In order, as far as may be: a parameter may have the name of an option, such as `id` or `queue`.
+    bound = workflow.signature.bind_partial(**kwargs)
+    return list(bound.args), bound.kwargs
 
 
 def is_graph(workflow: Any) -> bool:

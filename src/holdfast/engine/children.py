@@ -25,11 +25,13 @@ from holdfast.errors import (
     Claimed,
     DefinitionChanged,
     HoldfastError,
+    Moved,
     Redacted,
     RunBlocked,
     RunCancelled,
     RunDamaged,
     RunEnded,
+    RunError,
     RunNotFound,
     UsageError,
     WorkflowMissing,
@@ -136,6 +138,8 @@ def _drive(execution: Execution, workflow: Workflow[..., Any], given: Input, id:
             f"the code no longer does what was recorded: {key!r} cannot be gone on with ({error}). Put back what it "
             "did; then run.unblock(), or fork the run before it"
         )
+    except Moved as elsewhere:  # the move of both was broken off; that this run is held by us is not in doubt
+        execution.unwind(Aborted(RunError(execution.run.id, f"it cannot go on without its part: {elsewhere}")))
     except HoldfastError as error:
         execution.unwind(Aborted(error))
     return run

@@ -284,6 +284,8 @@ def _traced(execution: Execution, args: list[Any], kwargs: dict[str, Any]) -> An
 def finish(run: Run, execution: Execution, outcome: Outcome) -> Op[Status]:
     """Write how a drive ended, and give up the lease; the status that the run has then."""
     lease, workflow = execution.lease, execution.workflow
+    if isinstance(outcome, Returned | Raised | Continued | Suspended):
+        outcome = yield from execution.passed(outcome)
     if lease.fold.lost and isinstance(outcome, Returned | Raised | Continued | Suspended):
         yield from drop(run, lease)
     match outcome:

@@ -67,7 +67,8 @@ class Execution:
         self.began_at = lease.seq
         self.replays = len(lease.fold.log) > 1
         self._unwinds = 0
-        self._unsure: Ticket | None = None  # the last write of something that the workflow was given before it lasts
+        self._passing: Ticket | None = None  # the last write that nobody waited for
+        self.unsure: Ticket | None = None  # the last write of something that the workflow was given before it lasts
         self._places: dict[tuple[str, int], str] | None = None
         self.root = Scope(self, "")
 
@@ -275,8 +276,7 @@ class Execution:
         self.called.add(key)
         self.active[key] = time.monotonic()
         try:
-            if self._unsure is not None:
-                yield from self.make_sure()
+            yield from self.make_sure()
             if self.engine.tracer is None:
                 return (yield from self._act(scope, data, step, args, kwargs, trees, named))
             with self.engine.tracer.step(self, step, key):
@@ -358,7 +358,7 @@ class Execution:
         """
         ticket = self.submit(lines, what)
         if self.committer.send_off(ticket, told):
-            self._unsure = ticket if gives else self._unsure
+            self._passing, self.unsure = ticket, ticket if gives else self.unsure
             return
         yield from self.settle(ticket)
         if told is not None:
@@ -366,9 +366,27 @@ class Execution:
 
     def make_sure(self) -> Op[None]:
         """Before something is done outside: what the workflow was given must not be another one after a crash."""
-        ticket = self._unsure
-        if ticket is not None and (not ticket.settled or ticket.outcome is not None):
+        ticket = self.unsure
+        if ticket is None:
+            return
+        if not ticket.settled or ticket.outcome is not None:
             yield from self.settle(ticket)
+        if self.unsure is ticket:  # not before: other branches wait for it too
+            self.unsure = None
+
+    def passed(self, outcome: Outcome) -> Op[Outcome]:
+        """How it went, after all; nothing counts that was built on what was written in passing, and could not be."""
+        if self._passing is not None and (not self._passing.settled or self._passing.outcome is not None):
+            with suppress(Unwind):
+                yield from self.settle(self._passing)
+            if isinstance(self._passing.outcome, HoldfastError):
+                return Aborted(self._passing.outcome)
+        return outcome
+
+    def _check_passing(self) -> None:
+        """Raise what came of the last write that nobody waited for, if it failed."""
+        if self._passing is not None and self._passing.outcome is not None:
+            self._passing.result()
 
     def submit(self, lines: Sequence[tuple[str, Data]], what: str = "entry", **how: Any) -> Ticket:
         """Put entries in line to be journaled."""
@@ -377,6 +395,7 @@ class Execution:
     def submit_one(self, kind: str, data: Data, what: str) -> Ticket:
         """The same for one entry."""
         try:
+            self._check_passing()
             return self.lease.append(kind, data, what)
         except ValueRefused:
             raise
@@ -386,6 +405,7 @@ class Execution:
     def submitted(self, submit: Callable[[], Ticket]) -> Ticket:
         """Have something put in line by a method of the lease."""
         try:
+            self._check_passing()
             return submit()
         except ValueRefused:
             raise

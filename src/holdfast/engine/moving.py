@@ -94,9 +94,10 @@ class Mover:
         for record in list(_all(self._target, Filter(statuses=(Status.AWAY,)))):
             if record.was is not None and record.away == self._source.place:
                 there = self._source.journal(record.uid)
-                if there is None or there.hidden or (there.status is Status.AWAY and there.was is None):
-                    if self._target.settle(record.uid, here=False):  # else somebody let it live there just now
-                        self._target.delete(record.uid)
+                gone = there is not None and there.status is Status.AWAY and there.was is None
+                over = there is None or there.hidden or (gone and there.away != self._target.place)
+                if over and self._target.settle(record.uid, here=False):  # else it was let live there just now
+                    self._target.delete(record.uid)
 
     # --- one family
 
@@ -149,7 +150,7 @@ class Mover:
     def _copy(self, uid: str, before: RunRecord | None, claimed: RunRecord | None) -> None:
         """Put a copy of the run into the target, in which nobody lives, and verify it there."""
         here = self._target.journal(uid)
-        if before is None and not _is_waiting(here):
+        if before is None and not self._is_waiting(here):
             return  # it departed before, and it has arrived
         whole = self._whole(uid)
         record = whole.record if before is None or claimed is None else _departed(before, claimed, "")
@@ -211,17 +212,22 @@ class Mover:
 
     def _arrive(self, uid: str) -> str | None:
         """Let the run live in the target; its id, if it does. What it is at the source can no longer change."""
-        if not _is_waiting(self._target.journal(uid)):
-            return None
         record = self._source.journal(uid)
-        assert record is not None
+        if record is None or record.was is None or not self._is_waiting(self._target.journal(uid)):
+            return None
         arriving, mail = replace(record, away=self._source.place), [item.key for item in self._source.inbox(uid)]
-        while _is_waiting(self._target.journal(uid)):
+        while self._is_waiting(self._target.journal(uid)):
             if not self._is_copy(arriving):
                 self._adopt(arriving, self._whole(uid))
             if self._target.settle(uid, here=True, mail=mail):
                 return record.id
         return None  # somebody else let it
+
+    def _is_waiting(self, copy: RunRecord | None) -> bool:
+        """Whether it is a copy that is to become the run, also if another mover has just taken it for one that left."""
+        if copy is None or copy.hidden or copy.status is not Status.AWAY:
+            return False
+        return copy.was is not None or copy.away == self._source.place
 
     def _is_copy(self, record: RunRecord) -> bool:
         """Whether the target has just this, with the same inbox."""
@@ -240,11 +246,6 @@ def _departed(before: RunRecord, claimed: RunRecord, place: str) -> RunRecord:
     was = Status.READY if before.status is Status.RUNNING else before.status
     kept = replace(claimed, wake_at=before.wake_at, reason=before.reason, worker=None, crashes=0)
     return replace(kept, status=Status.AWAY, away=place, was=was)
-
-
-def _is_waiting(copy: RunRecord | None) -> bool:
-    """Whether it is a copy that is to become the run."""
-    return copy is not None and not copy.hidden and copy.status is Status.AWAY and copy.was is not None
 
 
 def _root(uid: str, parents: Mapping[str, str], known: Collection[str]) -> str:

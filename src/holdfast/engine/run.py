@@ -66,6 +66,7 @@ class Run(Operable):
         self._active: set[str] = set()
         self._inside = False  # of a ``with run.claim():`` block
         self._adopted = False  # whether it drives the run's workflow
+        self._expected: RunRecord | None = None  # how the run must still be when this handle claims it next
         self._promised = False  # whether it was made in a transaction of the user's own, and not seen since
 
     def __repr__(self) -> str:
@@ -164,6 +165,10 @@ class Run(Operable):
             yield from self._let_go(*stuck)
         before = yield Read(self._record)
         record = yield Read(lambda: self._store.claim(self.uid, worker, allow))
+        seen, self._expected = self._expected, None
+        if seen is not None and (record.epoch, record.seq) != (seen.epoch + 1, seen.seq):
+            yield from self._let_go(Lease(record, self._journals, self._committer, Fold(self.id)), as_before(before))
+            raise LeaseLost(self.id, "somebody else has claimed it since it was seen, so nothing was done")
         return (yield from self._take_up(record, as_before(before), allow))
 
     def _take_up(self, record: RunRecord, back: Change | None, allow: Collection[Status] = LIVE) -> Op[Lease]:

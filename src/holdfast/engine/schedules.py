@@ -240,11 +240,14 @@ class Schedule(Operable):
         yield from self._change(resumed)
 
     @operation
-    def trigger(self) -> Op[Run]:
-        """Make a run of it now, beside those of its ticks; the run. It waits in the queue for a worker."""
+    def trigger(self, *, key: str | None = None) -> Op[Run]:
+        """Make a run of it now, beside those of its ticks; the run. It waits in the queue for a worker.
+
+        With a ``key`` one is made for it, however often this is called.
+        """
         plan = yield Read(self._plan)
         plan.check_here(self.id)
-        name = f"schedule:{self.id}!{new_uid(self._store.clock)}"
+        name = f"schedule:{self.id}!{new_uid(self._store.clock) if key is None else key}"
         id, uid = yield from begin(self._engine, self.id, plan, name)
         self._engine.bell.ring()
         return self._hf._run_class(self._engine, id, uid)

@@ -124,6 +124,8 @@ def _begin(
         execution.consumed.add(key)
         execution.given(found.seq)
         return found
+    if execution.unsure is not None:
+        return None
     execution.consumed.add(key)
     execution.called.add(key)
     execution.active[key] = monotonic()

@@ -235,11 +235,11 @@ class Crew:
         return any(until > looked for until, _ in self._rests.values())
 
     def _until_rested(self) -> float | None:
-        """Seconds until a run is to be tried again."""
+        """Seconds until a run is to be tried again; below 0, if its time came after the last look had begun."""
         now = time.monotonic()
         looked = self._looked[1] if self._looked is not None else 0.0
         self._rests = {uid: rest for uid, rest in self._rests.items() if rest[0] > min(now - REST[1], looked)}
-        return min((until - now for until, _ in self._rests.values() if until > now), default=None)
+        return min((until - now for until, _ in self._rests.values() if until > looked), default=None)
 
     async def _end(self, grace: float) -> None:
         """Wait until everything that is driven was released; what takes too long is broken off."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -12,6 +12,8 @@ from holdfast.model import Append, Create, Entry, RunRecord, Write
 from holdfast.stores.base import Outcome, appended, conflict, continues, refusal
 from holdfast.stores.postgres_link import Connection, Statement, begin, together
 from holdfast.stores.postgres_rows import changing, given, kept, key_digest, record_of, row_of
+
+PORTION = 64 * 1024 * 1024  # bytes of payloads in one statement; PostgreSQL takes none of more than 1 GB
 
 
 class Batch:
@@ -161,8 +163,8 @@ class Batch:
         made: list[Statement] = [(self._q["insert_run"], row_of(record)) for record in self._new]
         for uid in self._emptied:
             made += [(self._q["empty_journal"], (uid,)), (self._q["empty_inbox"], (uid,))]
-        if self._entries:
-            rows = [(uid, e.seq, e.at, e.state, kept(e.kind), e.hash, e.payload) for uid, e in self._entries]
+        for some in _portions(self._entries):
+            rows = [(uid, e.seq, e.at, e.state, kept(e.kind), e.hash, e.payload) for uid, e in some]
             made.append((self._q["insert_entries"], _columns(rows)))
         if self._links:
             made.append((self._q["insert_links"], _columns([(up, down) for up, down in self._links])))
@@ -181,6 +183,18 @@ def _record_or_damage(row: tuple[Any, ...]) -> RunRecord | RunDamaged:
         return record_of(row)
     except RunDamaged as damage:
         return damage
+
+
+def _portions(entries: Sequence[tuple[str, Entry]]) -> Iterator[Sequence[tuple[str, Entry]]]:
+    """The entries in pieces, each small enough for one statement: a whole run that comes in may be of any size."""
+    begin, size = 0, 0
+    for n, (_, entry) in enumerate(entries):
+        size += len(entry.payload)
+        if size > PORTION and n > begin:
+            yield entries[begin:n]
+            begin, size = n, len(entry.payload)
+    if begin < len(entries):
+        yield entries[begin:]
 
 
 def _columns(rows: Sequence[tuple[Any, ...]]) -> tuple[list[Any], ...]:

@@ -47,6 +47,18 @@ class Host:
         return server == self._server
 
 
+class PlainCursor(psycopg.Cursor[Any]):
+    """A cursor that gives values as psycopg does, whatever the user's connection makes of its own."""
+
+    adapters = psycopg.adapters
+
+
+class PlainAsyncCursor(psycopg.AsyncCursor[Any]):
+    """The same to be awaited."""
+
+    adapters = psycopg.adapters
+
+
 class PostgresGuest:
     """See `holdfast.stores.joining.Guest`."""
 
@@ -63,11 +75,11 @@ class PostgresGuest:
         conn = self._connection
 
         def called() -> Rows:
-            cursor = psycopg.Cursor(conn, row_factory=tuple_row)
+            cursor = PlainCursor(conn, row_factory=tuple_row)
             return cursor.execute(statement, values).fetchall()
 
         async def awaited() -> Rows:
-            cursor = psycopg.AsyncCursor(conn, row_factory=tuple_row)
+            cursor = PlainAsyncCursor(conn, row_factory=tuple_row)
             await cursor.execute(statement, values)
             return await cursor.fetchall()
 

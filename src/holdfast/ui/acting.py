@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.cli.flows import declare
 from holdfast.cli.targets import fitted
-from holdfast.engine.define import namesakes, registered
+from holdfast.engine.define import Workflow, namesakes, registered
 from holdfast.engine.run import Run
 from holdfast.errors import HoldfastError, RunExists, UsageError
 from holdfast.model import RunRecord, Status
@@ -23,15 +23,7 @@ Act = Callable[[Run], object]
 def start_run(call: Call[None, shapes.Start]) -> shapes.RunView:
     """Begin a workflow."""
     given = call.body
-    workflow = registered(given.workflow)
-    if workflow is None:
-        several = len(namesakes(given.workflow, None)) > 1
-        why = "is declared by several modules here" if several else "is not declared in this server (--module)"
-        raise UsageError(f"workflow {given.workflow!r} {why}; GET /workflows lists those that can be begun")
-    try:
-        args, kwargs = fitted(workflow, given.input)
-    except UsageError as error:
-        raise UsageError(str(error).replace("--input", "input")) from None
+    workflow, args, kwargs = to_begin(given.workflow, given.input)
     id = given.id
     if id is None and given.dedup is None and call.key is not None:
         id = f"{given.workflow[:450]}-{call.key}"
@@ -50,6 +42,19 @@ def start_run(call: Call[None, shapes.Start]) -> shapes.RunView:
         **kwargs,
     )
     return call.view(run)
+
+
+def to_begin(name: str, input: Any) -> tuple[Workflow[..., Any], list[Any], dict[str, Any]]:
+    """The workflow of this name, and the arguments for it; raises `UsageError`."""
+    workflow = registered(name)
+    if workflow is None:
+        several = len(namesakes(name, None)) > 1
+        why = "is declared by several modules here" if several else "is not declared in this server (--module)"
+        raise UsageError(f"workflow {name!r} {why}; GET /workflows lists those that can be begun")
+    try:
+        return workflow, *fitted(workflow, input)
+    except UsageError as error:
+        raise UsageError(str(error).replace("--input", "input")) from None
 
 
 def answer_question(call: Call[None, shapes.Answer]) -> shapes.RunView:

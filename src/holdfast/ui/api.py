@@ -6,7 +6,9 @@ refused, on the way or there, becomes a problem document.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
 from typing import Any, get_origin
@@ -37,6 +39,7 @@ JSON = "application/json"
 SILENCE = 15  # seconds after which a stream says that it is still there
 PATIENCE = 30.0  # seconds that a client of a stream may take to read an event
 MAX_KEY = 200  # characters of an idempotency key
+MAX_FIELDS = 1000  # parameters of a query
 log = logging.getLogger("holdfast")
 
 
@@ -111,7 +114,11 @@ def query_of(operation: Operation, request: Request) -> Struct:
     kind = operation.query or Nothing
     several = {one.encode_name for one in msgspec.structs.fields(kind) if _is_list(one.type)}
     found: dict[str, Any] = {}
-    for name, value in parse_qsl(request.url.query, keep_blank_values=True, max_num_fields=1000):
+    try:
+        pairs = parse_qsl(request.url.query, keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise Refused(422, "Invalid", f"a query has up to {MAX_FIELDS} parameters") from None
+    for name, value in pairs:
         if name in several:
             found.setdefault(name, []).append(value)
         elif name in found:
@@ -187,5 +194,17 @@ async def _streamed(site: Site, operation: Operation, request: Request, query: S
         hf=site.holdfast, person=current(request), params=request.path_params, query=query, body=None
     )
     events: AsyncIterator[Event] = await operation.call(site, call)
-    told = ({"event": event.name, "data": event.data} async for event in events)
+    told = _until(events, request.state.until)
     return EventSourceResponse(told, ping=SILENCE, send_timeout=PATIENCE)
+
+
+async def _until(events: AsyncIterator[Event], until: int | None) -> AsyncIterator[dict[str, str]]:
+    """The events as they are sent, no longer than whoever is told of them is signed in."""
+    ends = None if until is None else asyncio.get_running_loop().time() + until - time.time()
+    while True:
+        try:
+            async with asyncio.timeout_at(ends):
+                event = await anext(events)
+        except (StopAsyncIteration, TimeoutError):
+            return
+        yield {"event": event.name, "data": event.data}

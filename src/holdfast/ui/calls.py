@@ -13,6 +13,7 @@ from holdfast.engine import Holdfast
 from holdfast.engine.run import Run
 from holdfast.errors import NoCheckpoint, RunNotFound
 from holdfast.model import RunRecord
+from holdfast.stores.base import check_id
 from holdfast.ui.problems import Refused
 from holdfast.ui.security import Person
 from holdfast.ui.shapes import RunView, etag_of, run_view
@@ -25,7 +26,7 @@ class Call(Struct, Generic[Q, B], frozen=True, kw_only=True):
     """What is called for: by whom, about what, with what.
 
     ``params`` are the parts of the path. ``key`` is the same for each repetition of one request: what an operation
-    makes gets a name from it, so that it is made once.
+    makes gets a name from it, so that it is made once. ``seen`` is how the run must still be when it is claimed.
     """
 
     hf: Holdfast
@@ -34,11 +35,14 @@ class Call(Struct, Generic[Q, B], frozen=True, kw_only=True):
     query: Q
     body: B
     key: str | None = None
+    seen: RunRecord | None = None
 
     @property
     def run(self) -> Run:
         """The run that the path names; raises `RunNotFound`."""
-        return self.hf.get(self.params["run"])
+        run = self.hf.get(self.params["run"])
+        run._expected = self.seen
+        return run
 
     @property
     def seq(self) -> int:
@@ -51,7 +55,7 @@ class Call(Struct, Generic[Q, B], frozen=True, kw_only=True):
     def record(self, id: str | None = None) -> RunRecord:
         """What the store knows of the run that the path names, or of another one."""
         id = self.params["run"] if id is None else id
-        record = self.hf._store.get(id)
+        record = self.hf._store.get(check_id(id))
         if record is None:
             raise RunNotFound(id)
         return record
@@ -61,8 +65,8 @@ class Call(Struct, Generic[Q, B], frozen=True, kw_only=True):
         return run_view(self.record(run.id if run is not None else None))
 
 
-def check_match(record: RunRecord, if_match: str | None) -> None:
-    """Refuse what is done to a run that is no longer as it was seen. ``*`` is any run that is there."""
+def check_match(record: RunRecord, if_match: str | None) -> RunRecord | None:
+    """Refuse what is done to a run that is no longer as it was seen; how it must stay. ``*`` is any that is there."""
     if if_match is None:
         detail = "this changes a run: say by If-Match which state of it you saw (its ETag), or * for any"
         raise Refused(428, "MatchRequired", detail)
@@ -70,6 +74,7 @@ def check_match(record: RunRecord, if_match: str | None) -> None:
     if etag_of(record) not in tags and "*" not in tags:
         detail = "the run has changed since you saw it; look at it again, and repeat this if it is still wanted"
         raise Refused(412, "Changed", detail, {"ETag": etag_of(record)})
+    return None if "*" in tags else record
 
 
 class Turns:

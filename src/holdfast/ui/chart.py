@@ -17,6 +17,7 @@ from holdfast.cli.rendering import span
 from holdfast.ui.timeline import SECOND, Bar, Look, Piece
 
 _FOLD_LEAST = 2 * SECOND
+_LAST = 99.0  # where a box begins at the latest, so that one without length is seen at the end, too
 _FOLD_OVER = 0.35  # of the time in which something was done: what lasts longer and is idle is folded to this
 
 
@@ -51,7 +52,6 @@ class Chart(Struct, frozen=True):
     ticks: tuple[Tick, ...]
     folds: tuple[Tick, ...]
     seconds: float
-    left_out: int = 0  # bars that would have been too many
 
 
 class Scale:
@@ -116,29 +116,38 @@ def _alternating(busy: Sequence[tuple[int, int]], start: int, end: int) -> Itera
         yield at, max(end, at), True
 
 
-def chart(bars: Sequence[Bar], *, limit: int = 200) -> Chart | None:
-    """What is drawn of the bars, lanes together; None if there are none. Of too many the last ones are drawn."""
+def chart(bars: Sequence[Bar]) -> Chart | None:
+    """What is drawn of the bars, lanes together; None if there are none."""
     if not bars:
         return None
-    shown = bars[-limit:]
-    start, end = min(bar.start for bar in shown), max(bar.end for bar in shown)
-    scale = Scale(shown, start, end)
+    start, end = min(bar.start for bar in bars), max(bar.end for bar in bars)
+    scale = Scale(bars, start, end)
     rows: list[Row] = []
     lane = ""
-    in_lane = Counter(bar.lane for bar in shown)
-    for bar in _by_lane(shown):
+    in_lane = Counter(bar.lane for bar in bars)
+    for bar in _by_lane(bars):
         boxes = tuple(_box(scale, piece) for piece in bar.pieces)
         alone = bool(bar.lane) and in_lane[bar.lane] == 1
         rows.append(Row(bar, boxes, bool(bar.lane) and bar.lane != lane and not alone, alone))
         lane = bar.lane
-    ticks = tuple(Tick(x, brief((scale.moment(x) - start) / SECOND)) for x in (0.0, 25.0, 50.0, 75.0, 100.0))
+    ticks = _distinct([Tick(x, brief((scale.moment(x) - start) / SECOND)) for x in (0.0, 25.0, 50.0, 75.0, 100.0)])
     folds = tuple(Tick(round(x, 2), brief(length / SECOND)) for x, length in scale.folds)
-    return Chart(tuple(rows), ticks, folds, (end - start) / SECOND, len(bars) - len(shown))
+    return Chart(tuple(rows), ticks, folds, (end - start) / SECOND)
+
+
+def _distinct(ticks: list[Tick]) -> tuple[Tick, ...]:
+    """The first and the last one, and those between that say something else than their neighbours."""
+    first, *between, last = ticks
+    shown = [first]
+    for tick in between:
+        if tick.label not in (shown[-1].label, last.label):
+            shown.append(tick)
+    return (*shown, last)
 
 
 def _box(scale: Scale, piece: Piece) -> Box:
     left, right = scale.place(piece.start), scale.place(piece.end)
-    return Box(round(left, 3), round(max(right - left, 0.0), 3), piece.look)
+    return Box(round(min(left, _LAST), 3), round(max(right - left, 0.0), 3), piece.look)
 
 
 def _by_lane(bars: Sequence[Bar]) -> list[Bar]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from holdfast.model import Filter, Status
 from holdfast.ui import shapes
+from holdfast.ui.acting import to_begin
 from holdfast.ui.calls import Call, Plain
 from holdfast.ui.shapes import queue_view
 from holdfast.views import ScheduleInfo, moment
@@ -41,12 +43,38 @@ def forget_queue(call: Plain) -> shapes.Deleted:
 
 def list_schedules(call: Plain) -> shapes.Schedules:
     """List the schedules."""
-    return shapes.Schedules(list(call.hf.schedules()))
+    return shapes.Schedules([_told(one) for one in call.hf.schedules()])
+
+
+def _told(info: ScheduleInfo) -> ScheduleInfo:
+    """A schedule as the API shows it: where another store is, to which it was moved, is nobody's business."""
+    return info if info.away is None else replace(info, away="another store")
 
 
 def show_schedule(call: Plain) -> ScheduleInfo:
     """Show a schedule."""
-    return call.hf.get_schedule(call.params["schedule"]).info()
+    return _told(call.hf.get_schedule(call.params["schedule"]).info())
+
+
+def set_schedule(call: Call[None, shapes.Timetable]) -> ScheduleInfo:
+    """Make it, or change it."""
+    given = call.body
+    workflow, args, kwargs = to_begin(given.workflow, given.input)
+    schedule = call.hf.schedule(
+        workflow,
+        *args,
+        id=call.params["schedule"],
+        cron=given.cron,
+        tz=given.tz,
+        queue=given.queue,
+        priority=given.priority,
+        tags=given.tags,
+        deadline=given.deadline,
+        catch_up=given.catch_up,
+        paused=given.paused,
+        **kwargs,
+    )
+    return schedule.info()
 
 
 def pause_schedule(call: Call[None, shapes.Nothing]) -> ScheduleInfo:
@@ -65,7 +93,7 @@ def resume_schedule(call: Call[None, shapes.Nothing]) -> ScheduleInfo:
 
 def trigger_schedule(call: Call[None, shapes.Nothing]) -> shapes.RunView:
     """Make a run of it now."""
-    return call.view(call.hf.get_schedule(call.params["schedule"]).trigger())
+    return call.view(call.hf.get_schedule(call.params["schedule"]).trigger(key=call.key))
 
 
 def delete_schedule(call: Plain) -> shapes.Deleted:

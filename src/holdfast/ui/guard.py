@@ -11,11 +11,10 @@ import asyncio
 import hmac
 import logging
 from collections.abc import Callable
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import parse_qs, parse_qsl, quote, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -37,6 +36,7 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 OPEN = ("/sign-in", "/static/")  # what everybody may see
+LEAVE = "/sign-out"  # which changes nothing but who is signed in
 FORM = "application/x-www-form-urlencoded"
 log = logging.getLogger("holdfast")
 
@@ -54,7 +54,7 @@ class Guard:
             await self.app(scope, receive, send)
             return
         scope["path"] = _raw_path(scope)
-        scope.setdefault("state", {}).update(person=None, csrf="")
+        scope.setdefault("state", {}).update(person=None, csrf="", until=None)
         begun = False
 
         async def shielded(message: Message) -> None:
@@ -90,18 +90,20 @@ class Guard:
         if not allows_host(host, self.site.hosts):
             raise Refused(421, "WrongHost", "this server does not answer for that host; --allow-host names another")
         person, session = self._who(headers, host)
-        scope["state"].update(person=person, csrf=session.csrf if session else "")
+        scope["state"].update(
+            person=person, csrf=session.csrf if session else "", until=session.until if session else None
+        )
         if method in SAFE and (response := self._exchanged(scope, host)) is not None:
             return response, receive
         is_open = path == OPEN[0] or path.startswith(OPEN[1])
         if person is None and not is_open:
             return _sign_in_first(scope, headers), receive
         if method in SAFE:
-            return None, receive
+            return None, _replayed(await self._body(headers, receive), receive)
         origin = headers.get("origin")
         if origin is not None and not same_origin(origin, host):
             raise Refused(403, "CrossSite", "this request comes from another site, which may not act here")
-        if person is not None and not person.may(Role.ACT) and not is_open:
+        if person is not None and not person.may(Role.ACT) and not is_open and path != LEAVE:
             raise Refused(403, "ViewOnly", "this token may look, and not act")
         body = await self._body(headers, receive)
         if session is not None and not _has_csrf(headers, body, session):
@@ -206,11 +208,8 @@ def _raw_path(scope: Scope) -> str:
 
 
 def _cookies(headers: Headers) -> dict[str, str]:
-    try:
-        jar = SimpleCookie("; ".join(headers.getlist("cookie")))
-    except CookieError:
-        return {}
-    return {name: one.value for name, one in jar.items()}
+    """All cookies. Those of other servers of this machine come along, whatever they look like."""
+    return cookie_parser("; ".join(headers.getlist("cookie")))
 
 
 def _has_csrf(headers: Headers, body: bytes, session: Session) -> bool:

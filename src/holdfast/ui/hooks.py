@@ -12,6 +12,7 @@ import base64
 import binascii
 import hmac
 import os
+import re
 import time
 import urllib.request
 from collections.abc import Callable
@@ -38,6 +39,7 @@ QUEUE = "webhooks"
 WORKFLOW = "holdfast.webhook"
 TIMEOUT = 15.0  # seconds that a receiver may take
 MAX_NAME = 64
+_NAME = re.compile(rf"[!-.0-~]{{1,{MAX_NAME}}}")
 
 
 class Event(StrEnum):
@@ -117,8 +119,8 @@ def set_hook(
     paused: bool | None = None,
 ) -> Hook:
     """Make a hook, or change one; what is None stays as it was. One that is resumed tells what happens from then on."""
-    if not 0 < len(name) <= MAX_NAME or "/" in name:
-        raise UsageError(f"a hook has a name of 1 to {MAX_NAME} characters without a slash, not {name!r}")
+    if not _NAME.fullmatch(name):  # it is in the id of each delivery, which is a header
+        raise UsageError(f"a hook has a name of 1 to {MAX_NAME} plain characters without a slash, not {name!r}")
     if url is not None:
         _check_url(url)
     given = {"url": url, "secret": secret, "events": events, "workflow": workflow, "paused": paused}
@@ -133,33 +135,43 @@ def set_hook(
         since = now if before.paused and paused is False else before.since
         return replace(before, **{"since": since, **changes})
 
-    after = _change(hf._store, name, decide)
-    assert after is not None
-    return after
+    return _change(hf._store, name, decide)
 
 
 def delete_hook(hf: Holdfast, name: str) -> bool:
-    """Forget a hook; False if there was none. What it was to be told already is not told any more."""
-    return _change(hf._store, name, lambda before: None) is not None
+    """Forget a hook, also one that cannot be read; False if there was none.
+
+    What it was to be told already is not told any more.
+    """
+    while known := hf._store.document(KIND, name):
+        if hf._store.put_document(KIND, name, None, known.version):
+            return True
+    return False
 
 
-def _change(store: Store, name: str, decide: Callable[[Hook | None], Hook | None]) -> Hook | None:
-    """Replace a hook by what is decided on it as it is, or delete it (None); what it was or is."""
+def _change(store: Store, name: str, decide: Callable[[Hook | None], Hook]) -> Hook:
+    """Replace a hook by what is decided on it as it is; what it is then."""
     while True:
         known = store.document(KIND, name)
-        before = _read(store, known) if known is not None else None
-        after = decide(before)
-        if after is None and known is None:
-            return None
-        value = msgspec.json.encode(after) if after is not None else None
+        after = decide(_read(store, known) if known is not None else None)
+        value = msgspec.json.encode(after)
         if store.put_document(KIND, name, value, known.version if known is not None else None):
-            return after or before
+            return after
 
 
 def _check_url(url: str) -> None:
-    told = urlsplit(url)
-    if told.scheme not in ("http", "https") or not told.hostname or told.username or told.password:
+    if not _leads_somewhere(url):
         raise UsageError(f"{url!r} is not where a hook can lead: give http:// or https://, without a password in it")
+
+
+def _leads_somewhere(url: str) -> bool:
+    try:
+        told = urlsplit(url)
+        is_host = bool(told.hostname) and told.port != 0
+    except ValueError:  # a port that is none, say
+        return False
+    plain = url.isascii() and url.isprintable() and " " not in url
+    return plain and told.scheme in ("http", "https") and is_host and not (told.username or told.password)
 
 
 # --- telling

@@ -10,8 +10,10 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.engine import Holdfast
+from holdfast.errors import LeaseLost
 from holdfast.ui import acting, fleet, reading, streams
 from holdfast.ui.calls import TURNS, AnyCall, Call, check_match
 from holdfast.ui.problems import Refused
@@ -121,6 +123,7 @@ TABLE = (
     _operation("DELETE", "/queues/{queue}", fleet.forget_queue),
     _operation("GET", "/schedules", fleet.list_schedules),
     _operation("GET", "/schedules/{schedule}", fleet.show_schedule),
+    _operation("PUT", "/schedules/{schedule}", fleet.set_schedule),
     _operation("POST", "/schedules/{schedule}/pause", fleet.pause_schedule),
     _operation("POST", "/schedules/{schedule}/resume", fleet.resume_schedule),
     _operation("POST", "/schedules/{schedule}/trigger", fleet.trigger_schedule, status=201),
@@ -161,5 +164,9 @@ def perform(
     if not operation.guarded:
         return operation.call(call)
     with TURNS.turn(call.params["run"]):
-        check_match(call.record(), if_match)
-        return operation.call(call)
+        call = replace(call, seen=check_match(call.record(), if_match))
+        try:
+            return operation.call(call)
+        except LeaseLost:  # somebody acts on the run from elsewhere, and was faster
+            check_match(call.record(), if_match)
+            raise

@@ -50,6 +50,7 @@ class Row(NamedTuple):
 TABLE = (
     Row(errors.RunNotFound, 404, quoted=False),
     Row(errors.ScheduleNotFound, 404, quoted=False),
+    Row(errors.ScheduleMoved, 409),
     Row(errors.NoCheckpoint, 404),
     Row(errors.Redacted, 410),
     Row(errors.AnswerRefused, 422),

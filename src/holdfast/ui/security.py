@@ -49,10 +49,11 @@ class Person(Struct, frozen=True):
 
 
 class Session(Struct, frozen=True):
-    """A sign-in by cookie. ``csrf`` is what a form must bring along that acts in its name."""
+    """A sign-in by cookie, which lasts until a time. ``csrf`` is what a form must bring along that acts in its name."""
 
     person: Person
     csrf: str
+    until: int
 
 
 class Tokens:
@@ -95,7 +96,7 @@ class Tokens:
         if int(until) < time.time():
             return None
         [person] = [person for person, _ in self._tokens if person.role == role]
-        return Session(person, _signed(key, f"csrf.{said}"))
+        return Session(person, _signed(key, f"csrf.{said}"), int(until))
 
     def _key(self, role: Role) -> bytes:
         [token] = [token for person, token in self._tokens if person.role is role]

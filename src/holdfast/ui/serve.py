@@ -61,7 +61,7 @@ def serve(hf: Holdfast, settings: Settings, ready: Callable[[Address], None], li
     tokens = Tokens(token, settings.view_token, name=settings.name)
     with _listening(settings.host, settings.port) as listening:
         port = listening.getsockname()[1]
-        name = f"[{settings.host}]" if ":" in settings.host else settings.host
+        name = f"[{settings.host.strip('[]')}]" if ":" in settings.host else settings.host
         asked = "" if settings.token is not None else "?" + urlencode({"token": token})
         address = Address(settings.host, port, f"http://{name}:{port}/{asked}")
         app = create_app(hf, tokens=tokens, hosts=_hosts(name, port, settings.allow_hosts), limits=limits)
@@ -119,12 +119,13 @@ class _Server(uvicorn.Server):
 
 
 def _timely(seconds: float) -> type[asyncio.Protocol]:
-    """A protocol that ends a connection whose headers do not arrive in time: a slow client must not hold it up."""
+    """A protocol that ends a connection whose headers do not arrive in time, or whose client reads nothing for long."""
 
     class Timely(H11Protocol):
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
             self._late: asyncio.TimerHandle | None = self.loop.call_later(seconds, self._end)
+            self._unread: asyncio.TimerHandle | None = None
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
@@ -135,7 +136,30 @@ def _timely(seconds: float) -> type[asyncio.Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._in_time()
+            self._is_read()
             super().connection_lost(exc)
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._wait_for_reader()
+
+        def resume_writing(self) -> None:
+            self._is_read()
+            super().resume_writing()
+
+        def _wait_for_reader(self) -> None:
+            self._unread = self.loop.call_later(seconds, self._see, self.transport.get_write_buffer_size())
+
+        def _see(self, left: int) -> None:
+            if self.transport.get_write_buffer_size() < left:  # slow, but it reads
+                self._wait_for_reader()
+            else:
+                self.transport.abort()
+
+        def _is_read(self) -> None:
+            if self._unread is not None:
+                self._unread.cancel()
+                self._unread = None
 
         def _in_time(self) -> None:
             if self._late is not None:

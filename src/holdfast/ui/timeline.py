@@ -227,8 +227,8 @@ class Reel:
 
     def _rolls_back(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         self._stop(at)
-        name = f"rolls back to entry {said['to']}"
-        self._begin("rollback", "rollback", seq, at, "undo", True, status="started", name=name)
+        name, by = f"rolls back to entry {said['to']}", one_line(f"by {said['by']}") if said.get("by") else ""
+        self._begin("rollback", "rollback", seq, at, "undo", True, status="started", name=name, detail=by)
 
     def _undone(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         status = "undone" if said.get("ok") else "undo_failed"

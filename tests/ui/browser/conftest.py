@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import shopping
+import selling
 from browsing import TOKEN, Browser, Held, chromium, served
 
 import holdfast
@@ -34,11 +34,11 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def hf() -> Iterator[Holdfast]:
     """A store of this test alone."""
-    shopping.gate.clear()
-    shopping.undone.clear()
+    selling.gate.clear()
+    selling.undone.clear()
     with holdfast.open("memory://") as opened:
         yield opened
-        shopping.gate.set()
+        selling.gate.set()
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import shopping
+import selling
 from browsing import VIEW_TOKEN, Held, expect
 
 from holdfast import Holdfast, Run
@@ -13,7 +13,7 @@ Open = Callable[..., Held]
 
 
 def sold(hf: Holdfast, id: str) -> Run:
-    return hf.start(shopping.sell, id, 4200, id=id)
+    return hf.start(selling.sell, id, 4200, id=id)
 
 
 def by_whom(run: Run, kind: str) -> list[str | None]:
@@ -83,7 +83,7 @@ def test_what_somebody_types_is_not_taken_away_by_news(hf: Holdfast, open_page: 
 
 def test_a_fork_with_another_answer(hf: Holdfast, open_page: Open) -> None:
     run = sold(hf, "A-1")
-    run.answer(shopping.Shipping("post", 1.0), by="desk")
+    run.answer(selling.Shipping("post", 1.0), by="desk")
     run.resume()
     page = open_page("/runs/A-1/state?at=1")
     page.get_by_role("link", name="Fork", exact=True).click()
@@ -106,7 +106,7 @@ def test_a_fork_with_another_answer(hf: Holdfast, open_page: Open) -> None:
 
 
 def test_a_fork_with_an_edited_state(hf: Holdfast, open_page: Open) -> None:
-    hf.start(shopping.draft, {"text": "", "notes": []}, id="draft-1").result()
+    hf.start(selling.draft, {"text": "", "notes": []}, id="draft-1").result()
     page = open_page("/runs/draft-1/state?at=3")
     page.get_by_role("link", name="Fork here").click()
     expect(page.get_by_label("At entry")).to_have_value("3")
@@ -133,15 +133,15 @@ def test_a_run_is_rolled_back_after_its_plan_was_shown(hf: Holdfast, open_page: 
     expect(rows.nth(0)).to_contain_text("mailbox of A-1")
     expect(rows.nth(1)).to_contain_text("undone")
     expect(page.locator(".notice").filter(has_text="not undone")).to_be_visible()
-    assert shopping.undone == []
+    assert selling.undone == []
     page.get_by_role("button", name="Roll back to entry 0").click()
     expect(page.locator("#sure-error")).to_be_visible()
-    assert shopping.undone == []
+    assert selling.undone == []
     page.get_by_label("I have read the plan").check()
     page.get_by_label("it is cancelled").check()
     page.get_by_role("button", name="Roll back to entry 0").click()
     expect(page.locator("h2").filter(has_text="Rolled back to entry 0")).to_be_visible()
-    assert shopping.undone == ["receipt of A-1"]
+    assert selling.undone == ["receipt of A-1"]
     assert run.status == "cancelled"
     page.get_by_role("link", name="To the run").click()
     expect(page.locator(".t-row.abandoned .t-detail", has_text="undone")).to_be_visible()
@@ -151,11 +151,11 @@ def test_a_rollback_is_refused_if_the_run_went_on_since_its_plan(hf: Holdfast, o
     run = sold(hf, "A-1")
     page = open_page("/runs/A-1/rollback?to=0")
     page.get_by_label("I have read the plan").check()
-    run.answer(shopping.Shipping("post", 1.0))
+    run.answer(selling.Shipping("post", 1.0))
     run.resume()
     page.get_by_role("button", name="Roll back to entry 0").click()
     expect(page.locator("h1")).to_have_text("Changed")
-    assert shopping.undone == []
+    assert selling.undone == []
     assert run.status == "completed"
 
 
@@ -175,7 +175,7 @@ def test_cancel_and_retry(hf: Holdfast, open_page: Open) -> None:
 
 def test_a_queue_is_paused_and_resumed(hf: Holdfast, open_page: Open) -> None:
     hf.queue("mail", limit=3, rate=(100, 60.0))
-    hf.enqueue(shopping.sell, "A-1", 1, queue="mail")
+    hf.enqueue(selling.sell, "A-1", 1, queue="mail")
     page = open_page("/queues")
     expect(page.locator("tr", has_text="mail")).to_contain_text("100 in 1 min")
     page.get_by_role("button", name="Pause mail").click()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import shopping
+import selling
 from browsing import Held
 
 from holdfast import Field, Holdfast
@@ -29,23 +29,23 @@ MEASURE = (Path(__file__).parent / "measure.js").read_text(encoding="utf-8")
 @pytest.fixture
 def filled(hf: Holdfast) -> list[str]:
     """A store with runs of every kind; the paths of all pages."""
-    hf.start(shopping.sell, "A-1", 4200, id="A-1", tags={"customer": "17", "region": "north of the river"})
-    done = hf.start(shopping.sell, "A-2", 4200, id="A-2")
-    done.answer(shopping.Shipping("post", 1.0), by="front desk")
+    hf.start(selling.sell, "A-1", 4200, id="A-1", tags={"customer": "17", "region": "north of the river"})
+    done = hf.start(selling.sell, "A-2", 4200, id="A-2")
+    done.answer(selling.Shipping("post", 1.0), by="front desk")
     done.resume()
     done.fork(id="A-2 fork")
     done.rollback(to=3)
-    hf.start(shopping.broken, 3, id="broken")
-    hf.start(shopping.draft, {"text": "", "notes": []}, id="draft").result()
-    hf.start(shopping.house, ["kitchen", "attic"], id="house").result()
+    hf.start(selling.broken, 3, id="broken")
+    hf.start(selling.draft, {"text": "", "notes": []}, id="draft").result()
+    hf.start(selling.house, ["kitchen", "attic"], id="house").result()
     hf.run(LONG, workflow="w" * 80, tags={"a": "b" * 120}).save({"deep": ["y" * 300]})
     asking = hf.run("asking")
     fields = [Field("text", description="words"), Field("number", "number", minimum=1), Field("sure", "boolean")]
     fields.append(Field("choice", options=tuple("abcdefgh")))
     asking.pause("Is this a question with several fields, and with a prompt that is rather long?", fields)
     hf.queue("mail", limit=3, per_worker=2, per_key=1, rate=(100, 60.0))
-    hf.enqueue(shopping.sell, "A-9", 1, queue="mail")
-    hf.schedule(shopping.room, "attic", cron="0 3 * * *", id="nightly", tz="Europe/Paris")
+    hf.enqueue(selling.sell, "A-9", 1, queue="mail")
+    hf.schedule(selling.room, "attic", cron="0 3 * * *", id="nightly", tz="Europe/Paris")
     holding = hf.run("held")
     holding.claim()
     paths = ["/", "/?status=waiting&q=a", "/questions", "/queues", "/schedules", "/workers", "/api", "/runs/nobody"]
@@ -62,6 +62,18 @@ def test_on_a_phone_nothing_is_cut_off_or_overlaps(filled: list[str], site: str,
         page.goto(site + path)
         if found := page.evaluate(MEASURE):
             wrong[path] = found
+    assert wrong == {}
+
+
+def test_between_a_phone_and_a_desk_nothing_is_too_wide(filled: list[str], site: str, open_page: Open) -> None:
+    page = open_page("/", viewport={"width": 768, "height": 1024})
+    wrong: dict[str, int] = {}
+    for path in (path for path in filled if path.count("/") == 1):  # the lists, which have the most columns
+        page.goto(site + path)
+        for width in (720, 768, 900, 901, 1001):
+            page.set_viewport_size({"width": width, "height": 1024})
+            if (over := page.evaluate("document.documentElement.scrollWidth - innerWidth")) > 0:
+                wrong[f"{path} at {width}"] = over
     assert wrong == {}
 
 

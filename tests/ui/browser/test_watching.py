@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import shopping
+import selling
 from browsing import Held, expect
 
 from holdfast import Holdfast
@@ -18,13 +18,13 @@ Open = Callable[..., Held]
 def test_a_run_is_watched_live(hf: Holdfast, open_page: Open) -> None:
     page = open_page("/")
     expect(page.locator("#lamp")).to_have_attribute("data-state", "on")
-    worker = threading.Thread(target=lambda: hf.start(shopping.long, 7, id="long-1"))
+    worker = threading.Thread(target=lambda: hf.start(selling.long, 7, id="long-1"))
     worker.start()
     expect(page.get_by_role("link", name="long-1", exact=True)).to_be_visible()
     page.get_by_role("link", name="long-1", exact=True).click()
     expect(page.locator(".head .badge")).to_have_text("▸running")
     expect(page.locator(".t-name a", has_text="pack")).to_be_visible()
-    shopping.gate.set()
+    selling.gate.set()
     worker.join()
     expect(page.locator(".head .badge")).to_have_text("✓completed")
     expect(page.locator(".t-name a", has_text="slow")).to_be_visible()
@@ -100,8 +100,34 @@ def test_with_the_keyboard_alone(hf: Holdfast, open_page: Open) -> None:
     expect(page.locator(".here b")).to_have_text("Entry 0")
 
 
+def test_news_leave_the_focus_and_what_was_scrolled_where_they_were(hf: Holdfast, open_page: Open) -> None:
+    hf.enqueue(selling.long, 1, queue="b")
+    hf.enqueue(selling.long, 2, queue="c")
+    page = open_page("/queues")
+    expect(page.locator("#lamp")).to_have_attribute("data-state", "on")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    hf.enqueue(selling.long, 3, queue="a")
+    expect(page.locator("tbody th")).to_have_text(["a", "b", "c"])
+    assert page.evaluate("document.activeElement.textContent") == "Pause c"
+
+    run = hf.run("r")
+    with run.claim():
+        for n in range(60):
+            run.once(f"step-{n}", int, n)
+        page = open_page("/runs/r")
+        expect(page.locator("#lamp")).to_have_attribute("data-state", "on")
+        at_the_end = "box => box.scrollTop > 0 && box.scrollTop + box.clientHeight >= box.scrollHeight - 4"
+        for n, expected in ((60, True), (61, False)):
+            run.once(f"step-{n}", int, n)
+            expect(page.locator(".t-name", has_text=f"step-{n}")).to_have_count(1)
+            assert page.locator(".timeline").evaluate(at_the_end) is expected
+            page.locator(".timeline").evaluate("box => { box.scrollTop = 70; }")
+        assert page.locator(".timeline").evaluate("box => box.scrollTop") == 70
+
+
 def test_the_slider_shows_each_state_and_what_changed(hf: Holdfast, open_page: Open) -> None:
-    hf.start(shopping.draft, {"text": "", "notes": []}, id="draft-1").result()
+    hf.start(selling.draft, {"text": "", "notes": []}, id="draft-1").result()
     page = open_page("/runs/draft-1/state?at=2")
     expect(page.locator("#region-state")).to_contain_text("draft 1")
     slider = page.locator("#at")
@@ -115,7 +141,7 @@ def test_the_slider_shows_each_state_and_what_changed(hf: Holdfast, open_page: O
 
 
 def test_without_scripts_everything_is_still_there(hf: Holdfast, open_page: Open) -> None:
-    hf.start(shopping.sell, "A-1", 4200, id="A-1")
+    hf.start(selling.sell, "A-1", 4200, id="A-1")
     page = open_page("/", java_script_enabled=False)
     page.get_by_role("link", name="A-1", exact=True).click()
     page.get_by_role("link", name="State").click()
@@ -130,7 +156,7 @@ def test_without_scripts_everything_is_still_there(hf: Holdfast, open_page: Open
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark(hf: Holdfast, open_page: Open, scheme: str) -> None:
-    hf.start(shopping.draft, {"text": "", "notes": []}, id="draft-1").result()
+    hf.start(selling.draft, {"text": "", "notes": []}, id="draft-1").result()
     page = open_page("/runs/draft-1", color_scheme=scheme)
     lightness: Callable[[str], Any] = lambda where: page.locator(where).first.evaluate(  # noqa: E731
         "one => getComputedStyle(one).backgroundColor.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + +b, 0)"
@@ -138,4 +164,4 @@ def test_light_and_dark(hf: Holdfast, open_page: Open, scheme: str) -> None:
     assert (lightness("body") > 600) is (scheme == "light")
     assert (lightness(".panel") > 600) is (scheme == "light")
     drawn = page.locator(".graph svg .page").evaluate("one => getComputedStyle(one).fill")
-    assert drawn == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(17, 22, 29)")
+    assert drawn == ("rgb(255, 255, 255)" if scheme == "light" else "rgb(22, 29, 38)")  # as the panel around it

@@ -106,12 +106,12 @@ def top(state: State, ns: str) -> tuple[int, str] | None:
     return (found[0], found[1]) if found is not None else None
 
 
-def placed(state: State, header: Header, given: Contents) -> State:
-    """The state with a checkpoint put into it."""
+def placed(state: State, header: Header, given: Contents) -> tuple[State, Data]:
+    """The state with a checkpoint put into it, and how it differs from the one before.
+
+    The header is always in the difference as a whole, so that a save can be read by itself.
+    """
     ns = header.ns
-    gone = {other for other in state["tops"] if _is_over(other, ns)}
-    before = state["tops"].get(ns, [])[:2]
-    leads = not before or header.id >= before[1]
     stored: Data = {
         "ns": ns,
         "id": header.id,
@@ -124,19 +124,45 @@ def placed(state: State, header: Header, given: Contents) -> State:
         stored["early"] = list(header.early)
     if header.trail:
         stored["trail"] = header.trail
-    return {
-        **state,
-        "state": given.channels if not ns else state["state"],
-        "step": state["step"] + 1,
-        "sub": _without(state["sub"], gone) | {ns: given.channels} if ns else _without(state["sub"], gone),
-        "versions": _without(state["versions"], gone) | {ns: dict(given.versions)},
-        "seen": _without(state["seen"], gone) | {ns: _shared(state["seen"].get(ns, {}), given.seen)},
-        "tops": _without(state["tops"], gone) | {ns: [header.seq, header.id] if leads else [*before, True]},
-        "checkpoint": stored,
+    before = state["tops"].get(ns, [])[:2]
+    parts = {
+        "versions": dict(given.versions),
+        "seen": _shared(state["seen"].get(ns, {}), given.seen),
+        "tops": [header.seq, header.id] if not before or header.id >= before[1] else [*before, True],
     }
+    whole: Data = {"step": state["step"] + 1, "checkpoint": stored}
+    after, deltas = {**state, **whole}, dict[str, Any]()
+    gone = [other for other in state["tops"] if other != ns and _is_over(other, ns)]
+    if ns:
+        parts["sub"] = given.channels
+    else:
+        after["state"], deltas["state"] = given.channels, diff(state["state"], given.channels)
+        if gone:
+            after["sub"] = _without(state["sub"], gone)
+            deltas["sub"] = diff(state["sub"], after["sub"])
+    for name, part in parts.items():
+        after[name], deltas[name] = _changed(state[name], ns, part, gone)
+    inside: Data = {}
+    for name, delta in deltas.items():
+        if delta is not None and "=" in delta:
+            whole[name] = delta["="]
+        elif delta is not None:
+            inside[name] = delta
+    return after, {"d": inside, "s": whole} if inside else {"s": whole}
 
 
-def _without(parts: dict[str, Any], gone: set[str]) -> dict[str, Any]:
+def _changed(parts: dict[str, Any], ns: str, part: Any, gone: Sequence[str]) -> tuple[dict[str, Any], Any]:
+    """The parts of all namespaces, with this one and without those that are gone; and how they differ from before."""
+    after = _without(parts, gone) | {ns: part}
+    if gone or ns not in parts:
+        return after, diff(parts, after)
+    delta: Any = diff(parts[ns], part)
+    if delta is not None:
+        delta = {"s": {ns: part}} if "=" in delta else {"d": {ns: delta}}
+    return after, delta
+
+
+def _without(parts: dict[str, Any], gone: Sequence[str]) -> dict[str, Any]:
     return {ns: part for ns, part in parts.items() if ns not in gone} if gone else parts
 
 
@@ -163,20 +189,3 @@ def task_data(ns: str, id: str, task: str, path: str, writes: list[list[Any]]) -
 def tasks_in(data: Data) -> Sequence[Data]:
     """What tasks wrote, of an entry's payload: it is such an entry, or a checkpoint that took some along."""
     return (data,) if "of" in data else data.get("tasks", ())
-
-
-def change(before: State, after: State) -> Data:
-    """The difference of two states. The header is always in it as a whole, so that a save can be read by itself."""
-    whole: Data = {"step": after["step"], "checkpoint": after["checkpoint"]}
-    inside: Data = {}
-    for name in _PARTS:
-        delta: Any = diff(before[name], after[name]) if before[name] is not after[name] else None
-        if delta is not None:
-            if "=" in delta:
-                whole[name] = delta["="]
-            else:
-                inside[name] = delta
-    return {"d": inside, "s": whole} if inside else {"s": whole}
-
-
-_PARTS = ("state", "sub", "versions", "seen", "tops")

@@ -107,7 +107,7 @@ class Pen:
                 self._note(parked.data, seq)
             early = dict.fromkeys(self._written_so_far(header.ns, header.id))
             header = replace(header, seq=seq, early=tuple(early))
-            entry = self._save(layout.placed(self.state, header, given), [parked.data for parked in taken])
+            entry = self._save(*layout.placed(self.state, header, given), [parked.data for parked in taken])
             self._last[header.ns] = header.id
             ticket = self._submit([entry])
             for parked in taken:
@@ -221,15 +221,15 @@ class Pen:
     def _kept(self, found: Iterable[Kept]) -> Iterator[Entry]:
         for one in found:
             header = replace(one.header, seq=self._end[0] + 1, early=())
-            yield self._save(layout.placed(self.state, header, one.contents))
+            yield self._save(*layout.placed(self.state, header, one.contents))
             for data in one.tasks:
                 yield self._entry(Kind.DONE, data)
 
     # --- entries
 
-    def _save(self, state: layout.State, tasks: Sequence[Data] = ()) -> Entry:
+    def _save(self, state: layout.State, delta: Data, tasks: Sequence[Data] = ()) -> Entry:
         along: Data = {"tasks": tasks} if tasks else {}
-        text = to_text({"d": layout.change(self.state, state), **along})
+        text = to_text({"d": delta, **along})
         if self._saved is None or self._should_be_whole(len(text), state):
             text = to_text({"s": state, **along})
             self._snapshot, self._chain_bytes = self._end[0] + 1, 0

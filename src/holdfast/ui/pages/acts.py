@@ -76,18 +76,20 @@ def retry(ask: Ask) -> Response:
 def rollback_form(ask: Ask, wrong: str | None = None) -> Response:
     """Show what a rollback would do; where to is asked for first, if it is not said."""
     top = run.head(ask)
-    to, plan, problem = ask.number("to"), None, None
-    if to is not None:
-        try:
+    plan, problem = None, None
+    try:
+        if (to := ask.number("to")) is not None:
             plan = ask.perform("plan_rollback", run=top.info.id, query=shapes.ToQuery(to))
-        except NoCheckpoint as error:
-            problem = str(error)
+    except NoCheckpoint as error:
+        problem = str(error)
+    except Refused as refused:
+        problem = refused.detail
     return ask.render(
         "rollback.html",
         status=422 if wrong or problem else 200,
         title=f"Roll back {top.info.id}",
         tab=None,
-        to=to,
+        to=ask.one("to"),
         plan=plan,
         stay=[one for one in plan.steps if one.action != "undo"] if plan is not None else [],
         problem=problem,

@@ -46,8 +46,14 @@ class Walk:
         """The family of a run: those that it comes from above it, those that come from it below."""
         family = self._family(id)
         here = Kin(id, "", family.run, self._below(family), here=True)
-        for origin, how in self._above(family):
-            here = Kin(origin, "", self._ask.info(origin), (Kin(here.id, how, here.info, here.parts, here.here),))
+        while above := self._above(family):
+            for origin, how in above:
+                here = Kin(origin, "", self._ask.info(origin), (Kin(here.id, how, here.info, here.parts, here.here),))
+            self._left -= len(above)
+            if here.info is None or self._left <= 0:
+                self.cut = here.info is not None
+                break
+            family = self._family(here.id)
         return Tree(here, self.cut)
 
     def _above(self, family: shapes.Family) -> list[tuple[str, str]]:

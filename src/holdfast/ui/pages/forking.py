@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from starlette.responses import Response
 
 from holdfast.engine.run import Run
-from holdfast.errors import AnswerRefused, HoldfastError, NoCheckpoint
+from holdfast.errors import AnswerRefused, HoldfastError
 from holdfast.forms import load_form
 from holdfast.model import Kind
 from holdfast.ui import forms, shapes
@@ -22,6 +22,7 @@ from holdfast.views import Field, Question, RunInfo
 
 _ANSWERS = 50  # of the newest questions that are offered
 _RESULTS = 50
+_EDITED = 200_000  # characters of a state that a form holds: the body of a request has its limit
 _FIELDS = ("at", "id", "edit", "input", "result_key", "result")
 
 
@@ -44,9 +45,8 @@ class Kept(Struct, frozen=True):
 def page(ask: Ask, kept: Kept | None = None) -> Response:
     """The form for a fork."""
     run, top = ask.run, head(ask)
-    at = ask.number("at")
-    if at is not None and at > top.info.seq:
-        raise NoCheckpoint(top.info.id, f"there is no entry {at}; the newest is {top.info.seq}")
+    errors = dict(kept.errors) if kept is not None else {}
+    at = _point(ask, top.info.seq, errors)
     past = _past(run, top.info)
     chosen = next((one for one in past if one.key == ask.one("answer")), None)
     sent = kept.sent if kept is not None else None
@@ -54,21 +54,21 @@ def page(ask: Ask, kept: Kept | None = None) -> Response:
     checkpoint = run.checkpoint(at)
     by_hand = top.info.queue is None
     state = checkpoint.raw_state
-    given = dict.fromkeys(_FIELDS, "") | {"at": "" if at is None else str(at)}
-    given |= sent or {
-        "edit": json.dumps(state, ensure_ascii=False, indent=2, default=str) if by_hand and state is not None else ""
-    }
+    text = json.dumps(state, ensure_ascii=False, indent=2, default=str) if by_hand and state is not None else ""
+    given = dict.fromkeys(_FIELDS, "") | {"at": ask.one("at"), "edit": text if len(text) <= _EDITED else ""}
+    given |= sent or {}
     return ask.render(
         "fork.html",
-        status=422 if kept is not None else 200,
+        status=422 if kept is not None or errors else 200,
         title=f"Fork {top.info.id}",
         tab=None,
         at=at,
         given=given,
-        errors=dict.fromkeys(_FIELDS, "") | (kept.errors if kept else {}),
+        errors=dict.fromkeys(_FIELDS, "") | errors,
         rest=(*rest, *([] if chosen or not kept else kept.problems)),
         by_hand=by_hand,
         state=state,
+        too_long=len(text) if len(text) > _EDITED else 0,
         has_state=checkpoint.state_seq is not None,
         input=run.entry(0).contents,
         past=past,
@@ -136,7 +136,7 @@ def post(ask: Ask) -> Response:
     """Make the fork, and go to it."""
     id = ask.id
     errors: dict[str, str] = {}
-    given: dict[str, Any] = {"at": _point(ask, errors), "id": ask.one("id").strip() or None}
+    given: dict[str, Any] = {"at": _point(ask, head(ask).info.seq, errors), "id": ask.one("id").strip() or None}
     for name in ("edit", "input", "result"):
         text = ask.form.get(name, "").strip()
         if not text:
@@ -165,9 +165,13 @@ def post(ask: Ask) -> Response:
     return ask.go(run_url(made.id, said="forked"))
 
 
-def _point(ask: Ask, errors: dict[str, str]) -> int | None:
+def _point(ask: Ask, newest: int, errors: dict[str, str]) -> int | None:
     try:
-        return ask.number("at")
+        at = ask.number("at")
     except Refused as refused:
         errors["at"] = refused.detail
         return None
+    if at is not None and at > newest:
+        errors["at"] = f"there is no entry {at}; the newest is {newest}"
+        return None
+    return at

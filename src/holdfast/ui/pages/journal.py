@@ -25,6 +25,11 @@ class Line(Struct, frozen=True):
     info: EntryInfo
     about: str
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether a rollback left it behind. What a rollback itself did is there to stay."""
+        return not self.info.live and self.info.kind not in (Kind.ROLLBACK_BEGUN, Kind.UNDONE)
+
 
 def page(ask: Ask) -> Response:
     """The entries of a run, oldest first; the last page, if none is asked for."""
@@ -34,7 +39,7 @@ def page(ask: Ask) -> Response:
         raise Refused(422, "UnknownKind", f"{kind!r} is no kind of entry")
     seq, lo = top.info.seq, ask.number("from")
     if lo is None:
-        lo = 0 if kind is not None else seq // PAGE * PAGE
+        lo = 0 if kind is not None else max(0, seq - PAGE + 1)
     found = run.history(limit=PAGE, after=str(lo - 1) if lo else None, kind=kind)
     following = int(found.next) + 1 if found.next is not None else None
     return ask.render(

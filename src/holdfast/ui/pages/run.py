@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from holdfast.cli.rendering import note_on
@@ -17,6 +18,7 @@ from holdfast.ui.chart import Chart, chart
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
 from holdfast.ui.pages.questions import Form, form
+from holdfast.ui.problems import without_place
 from holdfast.ui.shapes import etag_of
 from holdfast.ui.timeline import SECOND, Bar, Reel
 from holdfast.views import EntryContents, Output, RunInfo
@@ -28,10 +30,10 @@ _LOOKED_THROUGH = 400  # entries that are looked through for outputs
 TABS = (("Overview", ""), ("State", "state"), ("Effects", "effects"), ("Family", "family"), ("Journal", "journal"))
 
 SAID = {  # after something was done, by the word in the address
-    "answered": "Answered. The run goes on when a worker takes it.",
-    "forked": "This is the new run. It goes on when a worker takes it.",
+    "answered": "Answered. {goes_on}",
+    "forked": "This is the new run. {goes_on}",
     "cancelled": "It is cancelled, or will be as soon as whoever drives it hears of it.",
-    "retried": "It goes on when a worker takes it.",
+    "retried": "{goes_on}",
     "resolved": "What became of the step is on record.",
 }
 
@@ -51,7 +53,7 @@ def head(ask: Ask) -> Head:
     run = ask.run
     record, info = run._record(), run.info()
     unread = f"It is encrypted with key {record.key_id!r}, which this server does not have." if _locked(run) else None
-    return Head(info, note_on(info), etag_of(record), info.status in ENDED, unread)
+    return Head(info, without_place(note_on(info), ask.hf.place), etag_of(record), info.status in ENDED, unread)
 
 
 def _locked(run: Run) -> bool:
@@ -114,7 +116,8 @@ def newest_outputs(run: Run, info: RunInfo) -> list[Output]:
     """The newest notes and values that the run emitted, the newest first."""
     after = str(info.seq - _LOOKED_THROUGH) if info.seq >= _LOOKED_THROUGH else None
     found = list(run.outputs(after=after, limit=_LOOKED_THROUGH))
-    return found[::-1][:OUTPUTS]
+    codec = run._codec
+    return [replace(one, value=codec.raw(codec.encode(one.value, "output"))) for one in found[::-1][:OUTPUTS]]
 
 
 def picture(run: Run) -> str | None:
@@ -177,5 +180,6 @@ def page(ask: Ask, forms: list[Form] | None = None, *, status: int = 200) -> Res
 def frame(ask: Ask, top: Head) -> dict[str, Any]:
     """What all pages of a run have in common."""
     tabs = [(name, run_url(top.info.id, *([part] if part else [])), part) for name, part in TABS]
-    said = SAID.get(ask.one("said"))
+    taken = "whoever drives it claims it" if top.info.queue is None else "a worker takes it"
+    said = SAID.get(ask.one("said"), "").format(goes_on=f"It goes on when {taken}.")
     return {"top": top, "tabs": tabs, "said": said, "live": "run", "live_run": top.info.id}

@@ -18,7 +18,7 @@ from holdfast.ui import shapes
 from holdfast.ui.pages.addresses import with_query
 from holdfast.ui.pages.asking import Ask
 from holdfast.ui.pages.questions import look
-from holdfast.ui.problems import Refused
+from holdfast.ui.problems import Refused, without_place
 from holdfast.views import RunInfo
 
 PAGE = 50  # runs
@@ -76,7 +76,7 @@ def rows_of(hf: Holdfast, infos: tuple[RunInfo, ...]) -> list[Row]:
     rows: list[Row] = []
     for info in infos:
         ended = info.status in ENDED
-        note = note_on(info)
+        note = without_place(note_on(info), hf.place)
         told = note if note and not ended else "" if info.status is Status.COMPLETED else _newest.of(hf, info)
         seconds = ((info.updated_at if ended else now) - info.created_at).total_seconds()
         rows.append(Row(info, short(told or note, _NOW), max(seconds, 0.0)))

@@ -40,8 +40,8 @@ def page(ask: Ask) -> Response:
         raise NoCheckpoint(top.info.id, f"there is no entry {at}; the newest is {seq}")
     entry = run.entries(after=str(at - 1) if at else None, limit=1)[0]
     info = run.history(after=str(at - 1) if at else None, limit=1)[0]
-    now = _picture(run, at)
-    before = _picture(run, at - 1) if at else {**dict.fromkeys(_COMPARED), "steps": {}}
+    now = _picture(run, at, results=at <= RESULTS)
+    before = _picture(run, at - 1, results=at <= RESULTS) if at else {**dict.fromkeys(_COMPARED), "steps": {}}
     found = list(islice(differences(before, now), DIFFERENCES + 1))
     return ask.render(
         "state.html",
@@ -61,9 +61,9 @@ def page(ask: Ask) -> Response:
     )
 
 
-def _picture(run: Any, at: int) -> dict[str, Any]:
-    """What is compared. Of a long run the results of its steps are left out."""
-    if at > RESULTS:
+def _picture(run: Any, at: int, *, results: bool) -> dict[str, Any]:
+    """What is compared. Of a long run the results of its steps are left out, on both sides."""
+    if not results:
         checkpoint = run.checkpoint(at)
         told = {"state": checkpoint.raw_state, "node": checkpoint.node, "next": checkpoint.next}
         return told | {"queue": list(checkpoint.queue) if checkpoint.queue else None, "steps": None}

@@ -66,7 +66,8 @@ def word(status: str) -> str:
 
 def stamp(at: datetime) -> str:
     """A moment, exactly, in the zone of the server."""
-    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+    local = at.astimezone()
+    return f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond // 1000:03} {local:%Z}"
 
 
 def machine(at: datetime) -> str:

@@ -62,6 +62,7 @@ from holdfast.ui.shapes.taken import (
     RunQuery,
     Several,
     Start,
+    Timetable,
     ToQuery,
 )
 
@@ -116,6 +117,7 @@ __all__ = [
     "Start",
     "State",
     "Steps",
+    "Timetable",
     "ToQuery",
     "Unread",
     "WorkerView",

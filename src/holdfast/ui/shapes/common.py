@@ -17,6 +17,7 @@ Position = Annotated[str, Meta(pattern="^[0-9]{1,15}$", description="What the pa
 Moment = Annotated[datetime, Meta(tz=True, description="A time with its zone, as 2026-01-31T09:30:00Z.")]
 At = Annotated[datetime, Meta(tz=True)]
 Seconds = Annotated[float, Meta(ge=0, le=10**9)]
+Priority = Annotated[int, Meta(gt=-(2**31), lt=2**31)]
 Bound = Annotated[int, Meta(ge=1, le=2**31)]
 
 

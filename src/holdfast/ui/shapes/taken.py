@@ -15,6 +15,7 @@ from holdfast.ui.shapes.common import (
     Moment,
     Name,
     Position,
+    Priority,
     Rate,
     Seconds,
     Seq,
@@ -113,12 +114,27 @@ class Start(Struct, frozen=True, forbid_unknown_fields=True):
     id: Name | None = None
     tags: dict[str, Text] = {}
     queue: Name = "default"
-    priority: Annotated[int, Meta(gt=-(2**31), lt=2**31)] = 0
+    priority: Priority = 0
     delay: Seconds | None = None
     key: Text | None = None
     dedup: Text | None = None
     ttl: Seconds | None = None
     deadline: Seconds | None = None
+
+
+class Timetable(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which workflow is begun when; what is not said of ``paused`` stays. See `holdfast.Holdfast.schedule`."""
+
+    workflow: Name
+    cron: Text
+    input: dict[str, Any] | list[Any] | None = None
+    tz: Text = "UTC"
+    tags: dict[str, Text] = {}
+    queue: Name = "default"
+    priority: Priority = 0
+    deadline: Seconds | None = None
+    catch_up: Literal["one", "all", "none"] = "one"
+    paused: bool | UnsetType = UNSET
 
 
 class Answer(Struct, frozen=True, forbid_unknown_fields=True):

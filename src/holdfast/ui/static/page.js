@@ -8,6 +8,8 @@
   // --- the same page again, with what has changed put into its regions
 
   const PAUSE = 700; // milliseconds between two looks
+  const SCROLLS = "pre, .timeline, .graph"; // what is scrolled within a region
+  const FOCUSED = "a[href], button, summary, [tabindex]"; // what the keyboard reaches, beside fields
   let planned = 0;
   let looking = false;
   let stale = false;
@@ -52,12 +54,30 @@
     if (region.innerHTML === fresh.innerHTML) return;
     const inUse = [...region.querySelectorAll("input:not([type=hidden]), textarea, select")].some(isTouched);
     if (inUse) return warn(region, fresh);
-    const focused = region.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+    const held = document.activeElement;
+    const place = [...region.querySelectorAll(FOCUSED)].indexOf(held);
     const open = [...region.querySelectorAll("details")].map((one) => one.open);
+    const scrolled = [...region.querySelectorAll(SCROLLS)].map(scrollOf);
     region.replaceChildren(...document.adoptNode(fresh).childNodes);
     region.querySelectorAll("details").forEach((one, n) => { one.open = open[n] ?? one.open; });
-    if (focused) region.querySelector(`a[href="${CSS.escape(focused)}"]`)?.focus();
+    region.querySelectorAll(SCROLLS).forEach((one, n) => { one.scrollTop = scrolled[n] ?? 0; });
+    if (place >= 0) {
+      const offered = [...region.querySelectorAll(FOCUSED)];
+      const same = offered.find((one) => nameOf(one) === nameOf(held));
+      (same ?? (held.matches("[tabindex]") ? offered[place] : null))?.focus({ preventScroll: true });
+    }
   }
+
+  function nameOf(element) {
+    return element.getAttribute("href") ?? element.textContent;
+  }
+
+  // Where it was scrolled to. Who looks at the end of what still grows, goes on to look at its end.
+  function scrollOf(box) {
+    const atEnd = box.scrollTop + box.clientHeight >= box.scrollHeight - 4;
+    return box.matches("[data-follow]") && atEnd ? Number.MAX_SAFE_INTEGER : box.scrollTop;
+  }
+  for (const box of document.querySelectorAll("[data-follow]")) box.scrollTop = box.scrollHeight;
 
   function isTouched(input) {
     if (input === document.activeElement) return true;
@@ -160,10 +180,10 @@
       const search = document.querySelector("[data-search]");
       if (search) { event.preventDefault(); search.focus(); search.select(); }
     } else if (event.key === "j" || event.key === "k") {
-      const rows = [...document.querySelectorAll("[data-row]")];
+      const rows = [...document.querySelectorAll("[data-row]")].filter((row) => row.querySelector("a, button"));
       const here = rows.findIndex((row) => row.contains(document.activeElement));
       const next = rows[event.key === "j" ? here + 1 : Math.max(here - 1, 0)];
-      next?.querySelector("a")?.focus();
+      next?.querySelector("a, button").focus();
     }
   });
 })();

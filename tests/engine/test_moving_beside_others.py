@@ -1,0 +1,166 @@
+"""Moves that were broken off, or are made by several at once: no run is lost, and nobody goes round in circles."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, ask, receive, send, workflow
+from holdfast.engine.moving import Mover
+from holdfast.errors import Moved, RunError
+from holdfast.model import Filter, RunRecord
+
+driven: list[str] = []
+
+
+@workflow(name="beside-asks")
+def asks() -> str:
+    return ask("Well?", str)
+
+
+@workflow(name="beside-parent")
+def parent() -> str:
+    driven.append("parent")
+    assert len(driven) < 20, "it goes round in circles"
+    return asks()
+
+
+@workflow(name="beside-receives")
+def receives() -> Any:
+    return receive()
+
+
+@workflow(name="beside-sends")
+def sends(to: str) -> str:
+    driven.append("sends")
+    assert len(driven) < 20, "it goes round in circles"
+    try:
+        send(to, "hello")
+    except Moved as moved:
+        return f"it is in {moved.place}"
+    return "sent"
+
+
+@pytest.fixture(autouse=True)
+def nothing_driven() -> None:
+    driven.clear()
+
+
+@pytest.fixture
+def there(opened: Callable[..., Holdfast], beside: Callable[[object], str]) -> Holdfast:
+    """Another store of the same kind."""
+    return opened(beside("there"))
+
+
+def test_who_tidies_does_not_remove_what_another_lets_live_meanwhile(
+    hf: Holdfast, there: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One mover has found a copy in the target; before it looks at the source, another one finishes the move."""
+    run = hf.start(asks, id="run")
+    one, another = Mover(hf._engine, there._store), Mover(hf._engine, there._store)
+    journal, arrive = hf._store.journal, one._arrive
+
+    def slowly(uid: str) -> RunRecord | None:
+        monkeypatch.setattr(hf._store, "journal", journal)
+        assert arrive(uid) == "run"
+        assert hf._store.settle(uid, here=False)
+        return journal(uid)
+
+    def meanwhile(uid: str) -> str | None:
+        monkeypatch.setattr(hf._store, "journal", slowly)
+        another.tidy()
+        return arrive(uid)
+
+    monkeypatch.setattr(one, "_arrive", meanwhile)
+    one.move(one.plan(Filter())[0])
+    assert (run.status, there.get("run").status) == ("away", "waiting")
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_one_that_is_moved_back_before_its_mover_is_done_is_not_lost(
+    hf: Holdfast, there: Holdfast, monkeypatch: pytest.MonkeyPatch, begun: bool
+) -> None:
+    """The last word of the first mover comes when the second has put a copy where the run came from."""
+    run = hf.enqueue(asks, id="run")
+    if begun:
+        hf.work(until_idle=True)
+    before = run.status
+    first, back = Mover(hf._engine, there._store), Mover(there._engine, hf._store)
+    settle, arrive = hf._store.settle, back._arrive
+
+    def late(uid: str, **how: Any) -> bool:
+        monkeypatch.setattr(hf._store, "settle", settle)
+        assert back.move(back.plan(Filter())[0]) == ["run"]
+        return settle(uid, **how)
+
+    def meanwhile(uid: str) -> str | None:
+        assert settle(uid, here=False)
+        return arrive(uid)
+
+    def arrived(uid: str) -> str | None:
+        monkeypatch.setattr(hf._store, "settle", late)
+        return "run" if there._store.settle(uid, here=True) else None
+
+    monkeypatch.setattr(back, "_arrive", meanwhile)
+    monkeypatch.setattr(first, "_arrive", arrived)
+    first.move(first.plan(Filter())[0])
+    assert (run.status, there.get("run").status) == (before, "away")
+    monkeypatch.undo()
+    assert hf.move(there).moved == ("run",)
+    assert (run.status, there.get("run").status) == ("away", before)
+
+
+def test_a_message_to_a_run_that_was_moved_is_refused_to_who_sends_it(hf: Holdfast, there: Holdfast) -> None:
+    hf.start(receives, id="to")
+    hf.move(there)
+    assert hf.start(sends, "to", id="from").result(timeout=20) == f"it is in {there.place}"
+    assert driven == ["sends"]
+    assert there.get("to").status == "waiting"
+
+
+def test_a_message_that_was_left_before_the_move_was_sent(
+    hf: Holdfast, there: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sender died after it had left the message, and before it could say so."""
+    to = hf.start(receives, id="to")
+    post, posted = hf._store.post, []
+
+    def twice(uid: str, item: Any) -> bool:
+        posted.append(post(uid, item))
+        assert hf.move(there, prefix="to").moved == ("to",)
+        return post(uid, item)
+
+    monkeypatch.setattr(hf._store, "post", twice)
+    assert hf.start(sends, "to", id="from").result(timeout=20) == "sent"
+    assert (posted, to.status) == ([True], "away")
+    assert there.get("to").resume() == "completed"
+    assert there.get("to").result() == "hello"
+
+
+def test_a_run_whose_part_has_departed_without_it_is_left_alone_until_the_move_goes_on(
+    hf: Holdfast, there: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = hf.enqueue(parent, id="run")
+    hf.work(until_idle=True)
+    [part] = [info.id for info in hf.runs() if info.id != "run"]
+    depart = Mover._depart
+
+    def broken_off(self: Mover, before: RunRecord, claimed: RunRecord) -> None:
+        if before.id == "run":
+            raise KeyboardInterrupt
+        depart(self, before, claimed)
+
+    monkeypatch.setattr(Mover, "_depart", broken_off)
+    with pytest.raises(KeyboardInterrupt):
+        hf.move(there)
+    assert (hf.get(part).status, run.status) == ("away", "waiting")
+    driven.clear()
+    with pytest.raises(RunError, match="`holdfast move` finishes it"):
+        run.resume()
+    hf.work(until_idle=True)
+    assert driven == ["parent", "parent"]  # once by each
+    monkeypatch.undo()
+    assert sorted(hf.move(there).moved) == ["run", part]
+    there.get(part).answer("well")
+    there.work(until_idle=True)
+    assert there.get("run").result() == "well"
