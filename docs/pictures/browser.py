@@ -160,7 +160,7 @@ def main() -> int:
         with (
             _started("worker", "shop", folder=folder, environment=environment),
             _started(
-                "ui", "-m", "shop", "--port", "0", "--as", "Mia", "--json", folder=folder, environment=environment
+                "ui", "-m", "shop", "--port", "0", "--as", "operator", "--json", folder=folder, environment=environment
             ) as server,
         ):
             assert server.stdout is not None

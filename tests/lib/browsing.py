@@ -131,7 +131,7 @@ class Browser:
 
 
 @contextmanager
-def served(hf: Holdfast, *, name: str = "Mia") -> Iterator[str]:
+def served(hf: Holdfast, *, name: str = "operator") -> Iterator[str]:
     """Serve a store on a free port; the address of the first page."""
     app = create_app(hf, tokens=Tokens(TOKEN, VIEW_TOKEN, name=name))
     server = uvicorn.Server(

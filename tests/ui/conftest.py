@@ -40,7 +40,7 @@ def serving() -> Callable[..., TestClient]:
     """Serves any open store; a client who may act there."""
 
     def serve(hf: Holdfast, **how: Any) -> TestClient:
-        app = create_app(hf, tokens=Tokens(ACT, VIEW, name="Mia"), hosts=[HOST], **how)
+        app = create_app(hf, tokens=Tokens(ACT, VIEW, name="operator"), hosts=[HOST], **how)
         return TestClient(app, raise_server_exceptions=False, headers={"Authorization": f"Bearer {ACT}"})
 
     return serve
@@ -48,7 +48,7 @@ def serving() -> Callable[..., TestClient]:
 
 @pytest.fixture
 def app(office_hf: Holdfast) -> Starlette:
-    return create_app(office_hf, tokens=Tokens(ACT, VIEW, name="Mia"), hosts=[HOST], limits=Limits(body=4096))
+    return create_app(office_hf, tokens=Tokens(ACT, VIEW, name="operator"), hosts=[HOST], limits=Limits(body=4096))
 
 
 @pytest.fixture

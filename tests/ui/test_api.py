@@ -120,7 +120,7 @@ def test_a_question_is_answered_and_who_did_it_is_journaled(api: TestClient, ord
     run = office_hf.get("orders/A 17%")
     assert run.resume() == "completed"
     [answered] = run.history(kind="answered")
-    assert run.entry(answered.seq).contents["by"] == "Mia"
+    assert run.entry(answered.seq).contents["by"] == "operator"
     assert api.get(order).json()["result"] == "A-17 by post"
 
 
@@ -140,7 +140,7 @@ def test_a_fork_goes_another_way(api: TestClient, order: str, office_hf: Holdfas
     assert [one["id"] for one in family["forks"]] == ["other"]
     assert api.get("/api/v1/runs/other/family").json()["forked_from"] == [{"run": "orders/A 17%", "seq": 2}]
     [forked] = office_hf.get("other").history(kind="forked")
-    assert office_hf.get("other").entry(forked.seq).contents["by"] == "Mia"
+    assert office_hf.get("other").entry(forked.seq).contents["by"] == "operator"
 
 
 def test_a_rollback_undoes_and_says_who(api: TestClient, order: str, office_hf: Holdfast) -> None:
@@ -151,7 +151,7 @@ def test_a_rollback_undoes_and_says_who(api: TestClient, order: str, office_hf: 
     assert done.json()["run"]["status"] == "cancelled"
     assert office.undone == ["receipt of A-17"]
     run = office_hf.get("orders/A 17%")
-    assert [run.entry(one.seq).contents["by"] for one in run.history(kind="rollback_begun")] == ["Mia"]
+    assert [run.entry(one.seq).contents["by"] for one in run.history(kind="rollback_begun")] == ["operator"]
 
 
 def test_cancel_retry_and_delete(api: TestClient, order: str, office_hf: Holdfast) -> None:
@@ -165,7 +165,7 @@ def test_cancel_retry_and_delete(api: TestClient, order: str, office_hf: Holdfas
     hand = "/api/v1/runs/by%20hand"
     assert api.post(f"{hand}/cancel", headers=seen(api, hand)).status_code == 200
     [ended] = office_hf.get("by hand").history(kind="cancelled")
-    assert office_hf.get("by hand").entry(ended.seq).contents["by"] == "Mia"
+    assert office_hf.get("by hand").entry(ended.seq).contents["by"] == "operator"
 
 
 def test_several_runs_are_cancelled_after_a_look(api: TestClient, office_hf: Holdfast) -> None:

@@ -186,20 +186,20 @@ def act() -> Any:
 
 def test_a_key_is_kept_on_every_store_and_by_every_server(opened: Any, act: Any) -> None:
     first, second = Once(opened()), Once(opened())
-    given = [one.carry_out("Mia", "fork", "k", b"body", act) for one in (first, second, first)]
+    given = [one.carry_out("operator", "fork", "k", b"body", act) for one in (first, second, first)]
     assert (act.times, {one.body for one in given}) == (1, {b'{"secret": "swordfish"}'})
-    assert first.carry_out("Kim", "fork", "k", b"other", act)
-    assert second.carry_out("Mia", "cancel", "k", b"other", act)
+    assert first.carry_out("auditor", "fork", "k", b"other", act)
+    assert second.carry_out("operator", "cancel", "k", b"other", act)
     with pytest.raises(Refused, match="another request"):
-        second.carry_out("Mia", "fork", "k", b"other", act)
+        second.carry_out("operator", "fork", "k", b"other", act)
     assert act.times == 3
 
 
 def test_what_a_request_gave_is_encrypted_where_runs_are(opened: Any, act: Any, raw_bytes: Any) -> None:
     keys = Keyring({"a": b"k" * 32}, current="a")
-    Once(opened(keys=keys)).carry_out("Mia", "fork", "k", b"body", act)
+    Once(opened(keys=keys)).carry_out("operator", "fork", "k", b"body", act)
     assert b"swordfish" not in raw_bytes()
-    again = Once(opened(keys=keys)).carry_out("Mia", "fork", "k", b"body", act)
+    again = Once(opened(keys=keys)).carry_out("operator", "fork", "k", b"body", act)
     assert (act.times, again.body) == (1, b'{"secret": "swordfish"}')
 
 
@@ -214,11 +214,11 @@ def test_a_request_whose_server_died_is_carried_out_again_with_the_same_name(tim
     first, second = Once(timed()), Once(timed())
     first._put = lambda *_: None  # type: ignore[method-assign]  # what is dead writes nothing
     with pytest.raises(Died):
-        first.carry_out("Mia", "fork", "k", b"body", dies)
+        first.carry_out("operator", "fork", "k", b"body", dies)
     with pytest.raises(Refused, match="is being carried out"):
-        second.carry_out("Mia", "fork", "k", b"body", act)
+        second.carry_out("operator", "fork", "k", b"body", act)
     clock.advance(once.GIVEN_UP / 1_000_000 + 1)
-    second.carry_out("Mia", "fork", "k", b"body", act)
+    second.carry_out("operator", "fork", "k", b"body", act)
     assert (act.times, len(act.keys)) == (2, 1)
 
 
@@ -228,7 +228,7 @@ def test_a_schedule_is_triggered_once_though_the_server_died_before_it_could_say
     def trigger(key: str | None) -> str:
         params = {"schedule": "nightly"}
         return str(
-            operations.perform(office_hf, "trigger_schedule", Person("Mia", Role.ACT), params=params, key=key).id
+            operations.perform(office_hf, "trigger_schedule", Person("operator", Role.ACT), params=params, key=key).id
         )
 
     assert trigger("one") == trigger("one")
@@ -238,11 +238,11 @@ def test_a_schedule_is_triggered_once_though_the_server_died_before_it_could_say
 def test_keys_are_forgotten_after_a_day(timed: Any, clock: Any, act: Any) -> None:
     hf = timed()
     keeper = Once(hf)
-    keeper.carry_out("Mia", "fork", "k", b"body", act)
+    keeper.carry_out("operator", "fork", "k", b"body", act)
     clock.advance(once.KEPT / 1_000_000 + 1)
-    keeper.carry_out("Mia", "fork", "other", b"body", act)
+    keeper.carry_out("operator", "fork", "other", b"body", act)
     assert len(hf._store.documents(once.KIND)) == 1
-    keeper.carry_out("Mia", "fork", "k", b"body", act)
+    keeper.carry_out("operator", "fork", "k", b"body", act)
     assert act.times == 3
 
 

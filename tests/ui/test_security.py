@@ -366,7 +366,7 @@ def test_the_address_can_be_opened(office_hf: Holdfast, monkeypatch: pytest.Monk
 
 
 def test_roles() -> None:
-    tokens = Tokens(ACT, VIEW, name="Mia")
+    tokens = Tokens(ACT, VIEW, name="operator")
     act, view = tokens.person(ACT), tokens.person(VIEW)
     assert act is not None
     assert view is not None

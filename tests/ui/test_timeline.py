@@ -65,8 +65,8 @@ def test_a_step_that_failed_in_the_end() -> None:
 
 def test_a_question_waits_until_it_is_answered() -> None:
     asked = (1, "asked", {"key": "ask#1", "prompt": "Well?"})
-    [bar] = told(CREATED, asked, (9, "answered", {"question": 1, "by": "Mia", "value": 1}))
-    assert (bar.name, bar.status, bar.detail, spans(bar)) == ("Well?", "answered", "by Mia", [(1, 9, "wait")])
+    [bar] = told(CREATED, asked, (9, "answered", {"question": 1, "by": "operator", "value": 1}))
+    assert (bar.name, bar.status, bar.detail, spans(bar)) == ("Well?", "answered", "by operator", [(1, 9, "wait")])
     [still] = told(CREATED, asked, now=30)
     assert (still.status, spans(still)) == ("waiting", [(1, 30, "wait")])
     [late] = told(CREATED, asked, (9, "answered", {"question": 1, "failure": {}}))

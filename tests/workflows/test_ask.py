@@ -75,7 +75,7 @@ ANSWERS: list[tuple[str, Any, Any]] = [
     ("str", "seven", "seven"),
     ("bool", False, False),
     ("list", [1, 2], [1, 2]),
-    ("fields", {"name": "Kim"}, {"name": "Kim", "age": None}),
+    ("fields", {"name": "auditor"}, {"name": "auditor", "age": None}),
     ("anything", {"a": [1]}, {"a": [1]}),
 ]
 

@@ -438,10 +438,10 @@ def erase(desk: Desk) -> None:
     run = desk.run("erase")
     with suppress(RunEnded), run.claim():
         if run.checkpoint().state is None:
-            desk.save(run, {"name": "Ann", "n": 0})
-        desk.once(run, "greet", put, "greeting", "dear Ann", target="letter")
+            desk.save(run, {"name": "world", "n": 0})
+        desk.once(run, "greet", put, "greeting", "dear world", target="letter")
         if run.checkpoint().state["n"] == 0:
-            desk.save(run, {"name": "Ann", "n": 1})
+            desk.save(run, {"name": "world", "n": 1})
         desk.complete(run, "sent")
     if not run.history(kind=Kind.REDACTED):
         first = run.history(kind=Kind.SAVED).items[0].seq
