@@ -146,7 +146,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
 
 
 class QueueInfo(Struct, frozen=True, kw_only=True):
-    """A queue in a list: what is set about it, and how many of its runs are ready, running and waiting.
+    """A queue in a list: what is set, when and by whom, and how many of its runs are ready, running and waiting.
 
     ``oldest`` is how many seconds ago the oldest of those that are ready was made. ``rate`` is how many runs may be
     begun in how many seconds.
@@ -158,6 +158,8 @@ class QueueInfo(Struct, frozen=True, kw_only=True):
     per_key: int | None = None
     rate: tuple[int, float] | None = None
     paused: bool = False
+    set_at: datetime | None = None
+    set_by: str | None = None
     ready: int = 0
     running: int = 0
     waiting: int = 0
@@ -165,7 +167,10 @@ class QueueInfo(Struct, frozen=True, kw_only=True):
 
 
 class ScheduleInfo(Struct, frozen=True, kw_only=True):
-    """A schedule in a list. ``last_at`` is the newest tick for which a run was made, and ``last_run`` that run's id."""
+    """A schedule in a list. ``last_at`` is the newest tick for which a run was made, and ``last_run`` that run's id.
+
+    ``set_at`` is when it was last paused or resumed, and ``set_by`` who did that.
+    """
 
     id: str
     workflow: str
@@ -177,6 +182,8 @@ class ScheduleInfo(Struct, frozen=True, kw_only=True):
     next_at: datetime
     last_at: datetime | None = None
     last_run: str | None = None
+    set_at: datetime | None = None
+    set_by: str | None = None
     away: str | None = None  # the store in which it is, if that is another one
 
 

@@ -224,13 +224,15 @@ def test_queues_and_schedules(hf: Holdfast, pages: TestClient) -> None:
     hf.queue("a/b", limit=2)
     assert 'action="/queues/a%2Fb"' in pages.get("/queues").text
     pages.post("/queues/a%2Fb", data={"do": "pause"})
-    assert hf.queue("a/b").info().paused
+    info = hf.queue("a/b").info()
+    assert (info.paused, info.set_by, info.set_at is not None) == (True, "operator", True)
+    assert "by operator" in pages.get("/queues").text
     pages.post("/queues/a%2Fb", data={"do": "resume"})
     assert not hf.queue("a/b").info().paused
     schedule = hf.schedule(selling.room, "attic", cron="0 3 * * *", id="every night")
     for act, paused in (("pause", True), ("resume", False)):
         pages.post("/schedules/every%20night", data={"do": act})
-        assert schedule.info().paused is paused
+        assert (schedule.info().paused, schedule.info().set_by) == (paused, "operator")
     made = pages.post("/schedules/every%20night", data={"do": "trigger"}, follow_redirects=False)
     assert made.headers["location"].startswith("/runs/")
     assert len(hf.runs(workflow="room")) == 1

@@ -247,7 +247,7 @@ def filter_options(function: F) -> F:
 
 def by_option(function: F) -> F:
     """The option ``--by``: who did it, for the journal."""
-    return click.option("--by", metavar="NAME", help="Who does this; it is kept in the journal.")(function)
+    return click.option("--by", metavar="NAME", help="Who does this; it is kept with what is done.")(function)
 
 
 def yes_option(function: F) -> F:

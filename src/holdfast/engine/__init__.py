@@ -516,6 +516,7 @@ class AsyncHoldfast(Holdfast, Async):
             per_key: int | UnsetType | None = UNSET,
             rate: tuple[int, float] | UnsetType | None = UNSET,
             paused: bool | UnsetType = UNSET,
+            by: str | None = None,
         ) -> AsyncQueue: ...
         async def schedule(
             self,

@@ -14,13 +14,13 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from holdfast.engine.checks import check_bounds, check_queue, rate_of
+from holdfast.engine.checks import check_bounds, check_queue, check_texts, rate_of
 from holdfast.engine.drive import Async, Op, Operable, Read
 from holdfast.engine.drive import Operation as operation
 from holdfast.errors import StoreDamaged
 from holdfast.model import Backlog, Limits
 from holdfast.stores.base import Store
-from holdfast.views import QueueInfo
+from holdfast.views import QueueInfo, moment
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine, Holdfast
@@ -29,7 +29,10 @@ KIND = "queue"
 
 
 class Settings(Struct, frozen=True, omit_defaults=True):
-    """What is set about a queue, as it is stored; ``tokens`` is how many there were at the time ``at``."""
+    """What is set about a queue, as it is stored; ``tokens`` is how many there were at the time ``at``.
+
+    ``set_at`` is when somebody last set something, and ``set_by`` who.
+    """
 
     limit: int | None = None
     per_worker: int | None = None
@@ -38,6 +41,8 @@ class Settings(Struct, frozen=True, omit_defaults=True):
     paused: bool = False
     tokens: float = 0.0
     at: int = 0
+    set_at: int | None = None
+    set_by: str | None = None
 
     def limits(self, starts: int | None) -> Limits:
         """What it means for taking, if so many runs may be begun."""
@@ -121,14 +126,14 @@ class Queue(Operable):
         return f"<{type(self).__name__} {self.name!r}>"
 
     @operation
-    def pause(self) -> Op[None]:
-        """Let workers take nothing more from it. What they drive goes on."""
-        yield from self._change(lambda before: replace(before, paused=True))
+    def pause(self, *, by: str | None = None) -> Op[None]:
+        """Let workers take nothing more from it. What they drive goes on. ``by`` is who did it."""
+        yield from self._change(lambda before: replace(before, paused=True), by)
 
     @operation
-    def resume(self) -> Op[None]:
+    def resume(self, *, by: str | None = None) -> Op[None]:
         """Let workers take from it again."""
-        yield from self._change(lambda before: replace(before, paused=False))
+        yield from self._change(lambda before: replace(before, paused=False), by)
 
     @operation
     def info(self) -> Op[QueueInfo]:
@@ -150,10 +155,12 @@ class Queue(Operable):
         yield Read(self._engine.bell.announce)
         return gone
 
-    def _change(self, decide: Callable[[Settings], Settings]) -> Op[None]:
+    def _change(self, decide: Callable[[Settings], Settings], by: str | None) -> Op[None]:
+        check_texts(by=by)
+
         def unless_same(before: Settings) -> Settings | None:
             after = decide(before)
-            return after if after != before else None
+            return replace(after, set_at=self._store.clock.now(), set_by=by) if after != before else None
 
         yield Read(lambda: change(self._store, self.name, unless_same))
         yield Read(self._engine.bell.announce)
@@ -172,12 +179,14 @@ def queue(
     per_key: int | UnsetType | None = UNSET,
     rate: tuple[int, float] | UnsetType | None = UNSET,
     paused: bool | UnsetType = UNSET,
+    by: str | None = None,
 ) -> Op[Queue]:
     """A queue; what is given is set, for all workers of the store, and what is left out stays as it was.
 
     ``limit`` is how many of its runs are worked on at a time, by all workers; ``per_worker``, by each of them;
     ``per_key``, of those that were enqueued with the same ``key``. ``rate=(100, 60.0)`` begins 100 a minute: as a
-    bucket of 100 tokens that fills up in that time, so 100 may begin at once. None takes a limit away.
+    bucket of 100 tokens that fills up in that time, so 100 may begin at once. None takes a limit away. ``by`` is who
+    set it, which ``queue.info()`` tells.
     """
     check_queue(name)
     given: dict[str, Any] = {"limit": limit, "per_worker": per_worker, "per_key": per_key, "paused": paused}
@@ -188,7 +197,7 @@ def queue(
         given["rate"] = rate_of(rate)
     if given:
         now = hf._store.clock.now()
-        yield from handle._change(lambda before: _changed(before, given, now))
+        yield from handle._change(lambda before: _changed(before, given, now), by)
     return handle
 
 
@@ -220,6 +229,8 @@ def queue_info(name: str, settings: Settings, backlog: Backlog, now: int) -> Que
         per_key=settings.per_key,
         rate=settings.rate,
         paused=settings.paused,
+        set_at=moment(settings.set_at) if settings.set_at is not None else None,
+        set_by=settings.set_by,
         ready=backlog.ready,
         running=backlog.running,
         waiting=backlog.waiting,

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from holdfast.clock import new_uid
 from holdfast.codec import WrappedKey
 from holdfast.engine.begin import checked, checked_place, create_of
-from holdfast.engine.checks import check_bounds, tags_of
+from holdfast.engine.checks import check_bounds, check_texts, tags_of
 from holdfast.engine.cron import check_cron, due_ticks, next_tick
 from holdfast.engine.define import Workflow
 from holdfast.engine.drive import Async, Op, Operable, Read, Settle
@@ -72,6 +72,8 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     key_blob: bytes | None = None
     last_at: int | None = None
     last_run: str | None = None
+    set_at: int | None = None  # when it was last paused or resumed, and by whom
+    set_by: str | None = None
     away: str | None = None  # the store in which it is, if that is another one; here it is paused
     was_paused: bool | None = None  # while it is being moved: whether it is paused in the end where it then is
 
@@ -225,17 +227,27 @@ class Schedule(Operable):
         return schedule_info(self.id, (yield Read(self._plan)))
 
     @operation
-    def pause(self) -> Op[None]:
-        """Begin nothing until it is resumed."""
-        yield from self._change(lambda plan: replace(plan, paused=True))
+    def pause(self, *, by: str | None = None) -> Op[None]:
+        """Begin nothing until it is resumed. ``by`` is who did it."""
+        check_texts(by=by)
+        now = self._store.clock.now()
+
+        def paused(plan: Plan) -> Plan:
+            return plan if plan.paused else replace(plan, paused=True, set_at=now, set_by=by)
+
+        yield from self._change(paused)
 
     @operation
-    def resume(self) -> Op[None]:
+    def resume(self, *, by: str | None = None) -> Op[None]:
         """Go on with the next tick from now. What came to pass while it was paused is not made up for."""
+        check_texts(by=by)
         now = self._store.clock.now()
 
         def resumed(plan: Plan) -> Plan:
-            return replace(plan, paused=False, next_at=next_tick(plan.cron, plan.tz, now)) if plan.paused else plan
+            if not plan.paused:
+                return plan
+            next_at = next_tick(plan.cron, plan.tz, now)
+            return replace(plan, paused=False, next_at=next_at, set_at=now, set_by=by)
 
         yield from self._change(resumed)
 
@@ -390,6 +402,8 @@ def schedule_info(id: str, plan: Plan) -> ScheduleInfo:
         next_at=moment(plan.next_at),
         last_at=moment(plan.last_at) if plan.last_at is not None else None,
         last_run=plan.last_run,
+        set_at=moment(plan.set_at) if plan.set_at is not None else None,
+        set_by=plan.set_by,
         away=plan.away,
     )
 

@@ -33,7 +33,7 @@ def change_queue(call: Call[None, shapes.QueueChange]) -> shapes.QueueView:
     given = {name: value for name, value in given.items() if value is not UNSET}
     if isinstance(rate := given.get("rate"), shapes.Rate):
         given["rate"] = rate.count, rate.seconds
-    return queue_view(call.hf.queue(call.params["queue"], **given).info())
+    return queue_view(call.hf.queue(call.params["queue"], **given, by=call.person.name).info())
 
 
 def forget_queue(call: Plain) -> shapes.Deleted:
@@ -80,14 +80,14 @@ def set_schedule(call: Call[None, shapes.Timetable]) -> ScheduleInfo:
 def pause_schedule(call: Call[None, shapes.Nothing]) -> ScheduleInfo:
     """Let it begin nothing."""
     schedule = call.hf.get_schedule(call.params["schedule"])
-    schedule.pause()
+    schedule.pause(by=call.person.name)
     return schedule.info()
 
 
 def resume_schedule(call: Call[None, shapes.Nothing]) -> ScheduleInfo:
     """Go on with its next tick."""
     schedule = call.hf.get_schedule(call.params["schedule"])
-    schedule.resume()
+    schedule.resume(by=call.person.name)
     return schedule.info()
 
 

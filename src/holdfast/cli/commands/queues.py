@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from holdfast.cli.flows import load, variables_of
-from holdfast.cli.options import JSON, PAIR, command, with_store
+from holdfast.cli.options import JSON, PAIR, by_option, command, with_store
 from holdfast.cli.rendering import ago, clock, columns, one_line, say, write_json
 from holdfast.cli.targets import find_workflow, fitted, is_flow
 from holdfast.engine import Holdfast
@@ -36,9 +36,7 @@ def queues_command(hf: Holdfast, as_json: bool) -> None:
 
 def _show_queues(found: tuple[QueueInfo, ...]) -> None:
     titles = ("queue", "ready", "running", "waiting", "limits", "")
-    rows = [
-        (one.name, one.ready, one.running, one.waiting, _limits(one), "paused" if one.paused else "") for one in found
-    ]
+    rows = [(one.name, one.ready, one.running, one.waiting, _limits(one), _paused(one)) for one in found]
     columns(titles, rows, right=("ready", "running", "waiting"))
 
 
@@ -71,6 +69,7 @@ def _limit(text: str) -> Any:
 @click.option("--per-key", type=_limit, metavar="N|none", help="Runs at a time, of those enqueued with the same key.")
 @click.option("--rate", metavar="N/SECONDS|none", help="How many runs may be begun in how many seconds.")
 @click.option("--pause/--resume", "paused", default=None, help="Workers take nothing from it, or go on.")
+@by_option
 @with_store()
 def queue_command(
     hf: Holdfast,
@@ -80,6 +79,7 @@ def queue_command(
     per_key: Any,
     rate: str | None,
     paused: bool | None,
+    by: str | None,
     as_json: bool,
 ) -> None:
     """Show a queue, or set its limits; what is not given stays as it was.
@@ -95,11 +95,15 @@ def queue_command(
         changes["rate"] = _rate(rate)
     if paused is not None:
         changes["paused"] = paused
-    info = hf.queue(name, **changes).info()
+    info = hf.queue(name, **changes, by=by).info()
     if as_json:
         write_json({"queue": info})
     else:
         _show_queues((info,))
+
+
+def _paused(one: QueueInfo | ScheduleInfo) -> str:
+    return (f"paused by {one_line(one.set_by)}" if one.set_by else "paused") if one.paused else ""
 
 
 def _rate(text: str) -> tuple[int, float] | None:
@@ -138,7 +142,7 @@ def _next(schedule: ScheduleInfo) -> str:
     if schedule.away is not None:
         return f"in {one_line(schedule.away)}"
     if schedule.paused:
-        return "paused"
+        return _paused(schedule)
     return clock(schedule.next_at) if schedule.next_at is not None else "never"
 
 
@@ -165,6 +169,7 @@ def _next(schedule: ScheduleInfo) -> str:
 @click.option("--resume", "act", flag_value="resume", help="Go on with the next tick.")
 @click.option("--trigger", "act", flag_value="trigger", help="Enqueue a run now, beside those of the clock.")
 @click.option("--delete", "act", flag_value="delete", help="Delete the schedule; its runs stay.")
+@by_option
 @with_store()
 def schedule_command(
     hf: Holdfast,
@@ -174,6 +179,7 @@ def schedule_command(
     given: Any,
     variables: tuple[tuple[str, str], ...],
     act: str | None,
+    by: str | None,
     as_json: bool,
     **how: Any,
 ) -> None:
@@ -195,7 +201,7 @@ def schedule_command(
         return
     run = schedule.trigger() if act == "trigger" else None
     if act in ("pause", "resume"):
-        schedule.pause() if act == "pause" else schedule.resume()
+        schedule.pause(by=by) if act == "pause" else schedule.resume(by=by)
     info = schedule.info()
     if as_json:
         write_json({"schedule": info} | ({"run": run.id} if run is not None else {}))

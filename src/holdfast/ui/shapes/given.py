@@ -261,7 +261,7 @@ class Workflows(Struct, frozen=True):
 
 
 class QueueView(Struct, frozen=True, kw_only=True):
-    """A queue: what limits it, and how many of its runs are ready, running and waiting.
+    """A queue: what limits it, since when and by whom, and how many of its runs are ready, running and waiting.
 
     ``oldest`` is how many seconds ago the oldest of those that are ready was made.
     """
@@ -272,6 +272,8 @@ class QueueView(Struct, frozen=True, kw_only=True):
     per_key: int | None
     rate: Rate | None
     paused: bool
+    set_at: At | None
+    set_by: str | None
     ready: int
     running: int
     waiting: int
