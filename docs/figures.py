@@ -135,7 +135,7 @@ PARTS = {
     "encode": "arguments and result to JSON, and the digest of the arguments",
     "hash": "the hash that chains the entry to the one before it",
     "lock": "the lock by which writers of several processes take turns",
-    "driver": "the store and psycopg, without the waiting",
+    "driver": "the store, without the waiting",
     "sql": "SQL: the fence, the row, its key, the log; on PostgreSQL with the way there and back",
     "engine": "the rest: keys, scopes, the fold, the queue of commits",
     "commit": "the sync to the disk",

@@ -47,7 +47,8 @@ def test_history_state_steps_and_audit(saver: HoldfastSaver, asking: Any, thread
     [info] = saver._hf.runs(workflow="langgraph")
     assert (info.id, info.status, info.holder) == ("chat", "ready", None)
     run = saver._hf.get("chat")
-    assert {entry.kind for entry in run.history()} == {"created", "saved", "done"}
+    # What a task wrote is an entry of its own, unless a checkpoint came soon enough to take it along.
+    assert {entry.kind for entry in run.history()} - {"done"} == {"created", "saved"}
     assert run.checkpoint().raw_state["xs"] == ["in", "first"]
     assert all(step.status == "done" for step in run.steps())
     assert run.audit().entries == info.seq + 1

@@ -84,6 +84,8 @@ def test_with_the_keyboard_alone(hf: Holdfast, open_page: Open) -> None:
     page.keyboard.press("/")
     page.keyboard.type("r-")
     page.keyboard.press("Enter")
+    page.wait_for_url(lambda url: "r-" in url)
+    expect(page.locator("#lamp")).to_have_attribute("data-state", "on")  # so its script is there
     expect(page.locator("tbody .id")).to_have_text(["r-2", "r-1", "r-0"])
     page.keyboard.press("j")
     page.keyboard.press("j")

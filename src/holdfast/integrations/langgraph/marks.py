@@ -11,8 +11,8 @@ element may have been changed in place: the same object need not say the same. W
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain, compress, count
-from operator import attrgetter, is_
+from itertools import compress, count
+from operator import attrgetter
 from typing import Any
 
 import ormsgpack
@@ -43,7 +43,7 @@ class Marks:
         self._plain: list[bool] = []  # whether an element is compared by its fields
         self._other: list[bool] = []  # the opposite
         self._kinds: list[type] = []
-        self._fields: list[Any] = []
+        self._fields: list[dict[str, Any]] = []
         self._containers: list[Any] = []  # among the fields; they are empty
         self._pieces: list[bytes] = []
 
@@ -51,19 +51,12 @@ class Marks:
         """Whether the list begins with all the elements that were marked, unchanged."""
         if len(values) < self.length:
             return False
+        # No loop of Python's own: there may be thousands of them.
         plain = list(compress(values, self._plain))
-        if not all(map(is_, map(type, plain), self._kinds)) or any(map(_extra_of, plain)):
+        if any(self._containers) or list(map(type, plain)) != self._kinds or any(map(_extra_of, plain)):
             return False
-        return self._has_same_fields(plain) and self._has_same_others(list(compress(values, self._other)))
-
-    def _has_same_fields(self, plain: list[Any]) -> bool:
-        """Whether the fields are what they were. No loop of Python's own: there may be thousands of them."""
-        dicts = list(map(_dict_of, plain))
-        if any(self._containers) or sum(map(len, dicts)) != len(self._fields):
-            return False
-        if all(map(is_, chain.from_iterable(map(dict.values, dicts)), self._fields)):
-            return True
-        return [*chain.from_iterable(map(dict.values, dicts))] == self._fields
+        same = list(map(_dict_of, plain)) == self._fields  # which looks no further where a value is the same object
+        return same and self._has_same_others(list(compress(values, self._other)))
 
     def _has_same_others(self, others: list[Any]) -> bool:
         try:
@@ -79,7 +72,7 @@ class Marks:
             self._other.append(not plain)
             if plain:
                 self._kinds.append(type(each))
-                self._fields += each.__dict__.values()
+                self._fields.append(dict(each.__dict__))
                 self._containers += [one for one in each.__dict__.values() if type(one) in _CONTAINERS]
         self.length = len(self._plain)
         self._pieces = self._packed(list(compress(values, self._other)))
