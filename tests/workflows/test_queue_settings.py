@@ -11,6 +11,7 @@ from holdfast import Holdfast, QueueInfo, workflow
 from holdfast.engine.begin import checked_place
 from holdfast.errors import StoreDamaged, UsageError
 from holdfast.testing import ManualClock
+from holdfast.views import moment
 
 
 @workflow
@@ -22,15 +23,22 @@ def test_only_what_is_given_changes(hft: Holdfast, clock: ManualClock) -> None:
     mail = hft.queue("mail", limit=10, per_worker=2, rate=(100, 60))
     hft.queue("mail", per_key=1, per_worker=None)
     hft.queue("mail")
-    assert mail.info() == QueueInfo(name="mail", limit=10, per_key=1, rate=(100, 60.0))
-    mail.pause()
+    set_at = moment(clock.now())
+    limits: dict[str, Any] = {"limit": 10, "per_key": 1, "rate": (100, 60.0)}
+    assert mail.info() == QueueInfo(name="mail", **limits, set_at=set_at)
+    clock.advance(2)
+    mail.pause(by="operations")
+    mail.pause(by="somebody else")  # which changes nothing
+    set_at = moment(clock.now())
     hft.enqueue(acting, "a", queue="mail")
     hft.enqueue(acting, "b", queue="mail", delay=5)
     hft.enqueue(acting, "c", queue="another")
     clock.advance(7)
     assert hft.list_queues() == (
         QueueInfo(name="another", ready=1, oldest=7.0),
-        QueueInfo(name="mail", limit=10, per_key=1, rate=(100, 60.0), paused=True, ready=1, waiting=1, oldest=7.0),
+        QueueInfo(
+            name="mail", **limits, paused=True, set_at=set_at, set_by="operations", ready=1, waiting=1, oldest=7.0
+        ),
     )
     assert mail.delete()
     assert not mail.delete()

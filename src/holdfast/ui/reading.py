@@ -19,7 +19,7 @@ from holdfast.ui.problems import problem_of
 from holdfast.ui.shapes import run_view
 from holdfast.views import EntryContents, Question
 
-UPTO = 10_000  # as many runs of a status are counted
+UPTO = 1_000  # as many runs of a status are counted
 KIN = 100  # children and forks that are shown
 _COMPARED = ("state", "node", "next", "queue", "steps")
 _ASKING = (Status.WAITING, Status.READY, Status.RUNNING)
