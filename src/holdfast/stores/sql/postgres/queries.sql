@@ -188,8 +188,11 @@ WHERE r.n IN (SELECT l.child FROM {schema}.link l JOIN {schema}.run a ON a.n = l
 ORDER BY r.uid DESC LIMIT %s
 
 -- name: counts
+-- By rows in the order of the index, so that a status that few runs have is not looked for among all of them.
 SELECT s.status, (SELECT count(*) FROM (
-    SELECT 1 FROM {schema}.run r WHERE r.status = s.status AND NOT r.hidden LIMIT %(upto)s) counted)
+    SELECT 1 FROM {schema}.run r
+    WHERE (r.status, r.uid) >= (s.status, '') AND (r.status, r.uid) < (s.status || E'\x01', '') AND NOT r.hidden
+    ORDER BY r.status, r.uid LIMIT %(upto)s) counted)
 FROM unnest(%(statuses)s::text[]) s (status)
 
 -- name: workers
