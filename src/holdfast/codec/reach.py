@@ -60,8 +60,7 @@ def _field_hints(cls: type) -> list[Any]:
     hints = shape.annotations() if shape else []
     try:
         return hints + list(typing.get_type_hints(cls, include_extras=True).values())
-    except Exception:
-        # One name that exists only for type checkers must not hide the other fields.
+    except Exception:  # one name that exists only for type checkers must not hide the other fields
         return hints + [hint for base in cls.__mro__ for hint in _one_by_one(base)]
 
 
@@ -76,9 +75,9 @@ def _one_by_one(cls: type) -> list[Any]:
         scratch = type("Scratch", (), {"__annotations__": {"hint": text}})
         try:
             hints += typing.get_type_hints(scratch, globalns=dict(names), localns=dict(vars(cls))).values()
-        except Exception:
-            # To resolve it is to evaluate it, and an expression may raise anything. What cannot be resolved names no
-            # class that could be found; a value that needs one is refused when it is read, with the name.
+        except Exception:  # to resolve it is to evaluate it, and an expression may raise anything
+            # What cannot be resolved names no class that could be found; a value that needs one is refused when it is
+            # read, with the name.
             continue
     return hints
 

@@ -56,7 +56,6 @@ def key_part(key: Any) -> str:
         return f".{key}" if key.isidentifier() else f"[{key!r}]"
     try:
         text = repr(key)
-    except Exception:
-        # The user's own __repr__, which may raise anything; it must not hide the error whose path is being told.
+    except Exception:  # of the user's own __repr__; it must not hide the error whose path is being told
         text = f"<{type(key).__qualname__}>"
     return f"[{text if len(text) <= 60 else text[:59] + '…'}]"

@@ -92,7 +92,7 @@ def end_by_rollback(run: Run, lease: Lease, ending: Data, status: Status, took: 
         yield from begin_rollback(run, lease, beginning, ending, took)
     except UndoRefused:  # nothing was done yet
         raise
-    except BaseException:
+    except BaseException:  # whatever it is, the run is given up, and it is raised
         yield from run._let_go(lease)
         raise
     yield from children.notify(run, lease)

@@ -41,7 +41,7 @@ def pause(
     change = Change(status=Status.WAITING, release=True)
     try:
         seq = yield from run._write(lease, [(Kind.ASKED, data)], change=change, what="question")
-    except BaseException:
+    except BaseException:  # whatever it is, the run is given up, and it is raised
         yield from run._leave(lease, owned)
         raise
     run._give_up(lease)

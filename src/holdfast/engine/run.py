@@ -190,7 +190,7 @@ class Run(Operable):
             parked = Change(status=Status.BLOCKED, release=True, reason=str(damage))
             yield from self._let_go(lease, parked if damage.run == self.id else back)
             raise
-        except BaseException:
+        except BaseException:  # whatever it is, the run is given up, and it is raised
             yield from self._let_go(lease, back)
             raise
         return lease
@@ -214,8 +214,8 @@ class Run(Operable):
             yield from self._write(lease, (), change=rests)
         except LeaseLost:
             pass
-        except BaseException:
-            # A full disk, an interrupt: this worker may still hold the run. Its next claim begins with giving it up.
+        except BaseException:  # a full disk, an interrupt
+            # This worker may still hold the run. Its next claim begins with giving it up.
             self._engine.stuck[self.uid] = lease, change
             raise
         finally:
@@ -409,7 +409,7 @@ class Run(Operable):
             yield from self._write(
                 lease, [(Kind(status), data)], change=Change(status=status, release=True), what="result"
             )
-        except BaseException:
+        except BaseException:  # whatever it is, the run is given up, and it is raised
             yield from self._leave(lease, owned)
             raise
         self._give_up(lease)
