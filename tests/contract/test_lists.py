@@ -11,7 +11,7 @@ from holdfast.model import Change, Filter, RunRecord, Status
 from holdfast.stores import open_store
 from holdfast.stores.base import Store, matches
 from holdfast.testing import ManualClock
-from holdfast.testing.contract import LEASE, Author, ids, make, put
+from holdfast.testing.contract_author import LEASE, Author, ids, make, put
 
 ENDS = [None, Status.READY, Status.WAITING, Status.COMPLETED, Status.FAILED, Status.BLOCKED]
 FAR = 253_402_300_000_000_000  # in the year 9999

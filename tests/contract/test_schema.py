@@ -19,7 +19,7 @@ from holdfast.stores.files import FilesStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite_file import APPLICATION_ID, migrations
 from holdfast.testing import ManualClock
-from holdfast.testing.contract import LEASE, Author, after, make, put
+from holdfast.testing.contract_author import LEASE, Author, after, make, put
 
 FOLDER = Path(sqlite_store.__file__).parent / "sql" / "sqlite"
 SCHEMA = FOLDER / "schema.sql"

@@ -15,7 +15,7 @@ from holdfast.stores.files import FilesStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing import ManualClock
-from holdfast.testing.contract import ALL, LEASE, Author, after, make, put, snapshot
+from holdfast.testing.contract_author import ALL, LEASE, Author, after, make, put, snapshot
 from holdfast.testing.crash import Crash, CrashSqliteStore, Fuse
 
 Act = Callable[[sqlite3.Connection], Append]

@@ -10,7 +10,7 @@ from holdfast.errors import StoreDamaged
 from holdfast.model import Change, Kind, Limits, Order, Status
 from holdfast.stores.files import FilesStore
 from holdfast.testing import ManualClock
-from holdfast.testing.contract import LEASE, Author, ids, make
+from holdfast.testing.contract_author import LEASE, Author, ids, make
 
 
 def order(worker: str, workflow: str = "w", limits: Limits | None = None) -> Order:

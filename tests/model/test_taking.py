@@ -10,7 +10,7 @@ from holdfast.model import Change, Limits, Order, RunRecord, Status
 from holdfast.stores import Store, open_store
 from holdfast.stores.admission import Candidate, Held, admitted
 from holdfast.testing import ManualClock
-from holdfast.testing.contract import LEASE, Author, item, make, put
+from holdfast.testing.contract_author import LEASE, Author, item, make, put
 
 QUEUES, LANES, WORKFLOWS = ("p", "q", "r"), (None, "a", "b", "c"), ("v", "w")
 

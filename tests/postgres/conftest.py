@@ -9,7 +9,7 @@ from pgserver import Schemas, Server, new_folder
 from holdfast.model import RunRecord
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing import ManualClock
-from holdfast.testing.contract import LEASE, Author, make
+from holdfast.testing.contract_author import LEASE, Author, make
 
 Sql = Callable[..., list[tuple[object, ...]]]
 

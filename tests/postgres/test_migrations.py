@@ -18,7 +18,7 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres_schema import SQL_FOLDER, migrate, migrations
 from holdfast.stores.postgres_url import settings_of
 from holdfast.testing import ManualClock
-from holdfast.testing.contract import LEASE, Author, after, item, make, put
+from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
 
 Sql = Callable[..., list[Any]]
 

@@ -13,7 +13,7 @@ from holdfast.model import Append, Change, Status
 from holdfast.stores.base import Store
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres_batch import Batch
-from holdfast.testing.contract import Author, make
+from holdfast.testing.contract_author import Author, make
 from holdfast.testing.crash import CrashStore, Fuse
 
 pytestmark = pytest.mark.usefixtures("deaths_are_known")

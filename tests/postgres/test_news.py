@@ -15,7 +15,7 @@ from holdfast.stores.base import Telling
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres_news import PATIENCE, channel
 from holdfast.testing import ManualClock
-from holdfast.testing.contract import LEASE, Author, after, item, make, put
+from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
 
 Sql = Callable[..., list[Any]]
 

@@ -11,7 +11,7 @@ from holdfast.model import Change, Kind, Limits, Order, RunRecord, Status
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing import ManualClock
-from holdfast.testing.contract import LEASE, Author, make, put
+from holdfast.testing.contract_author import LEASE, Author, make, put
 
 ENDS = [None, Status.READY, Status.WAITING, Status.COMPLETED]
 

@@ -13,7 +13,7 @@ from holdfast.model import Kind, RunRecord
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres_schema import migrate
 from holdfast.testing import ManualClock
-from holdfast.testing.contract import ALL, Author, after, make, put
+from holdfast.testing.contract_author import ALL, Author, after, make, put
 
 acted: list[str] = []
 gate = threading.Event()

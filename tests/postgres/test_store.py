@@ -20,7 +20,7 @@ from holdfast.stores.postgres_link import begin
 from holdfast.stores.postgres_rows import given, kept
 from holdfast.stores.postgres_url import settings_of
 from holdfast.testing import ManualClock
-from holdfast.testing.contract import LEASE, Author, after, make, put
+from holdfast.testing.contract_author import LEASE, Author, after, make, put
 
 Sql = Callable[..., list[Any]]
 MINUTES = 300_000_000

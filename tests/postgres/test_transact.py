@@ -14,7 +14,7 @@ from holdfast.errors import LeaseLost, RunDamaged, StoreError, StoreFull, StoreU
 from holdfast.model import Append, Change, Kind, RunRecord, Status
 from holdfast.stores.base import Transacting
 from holdfast.stores.postgres import PostgresStore
-from holdfast.testing.contract import ALL, Author, after, put, snapshot
+from holdfast.testing.contract_author import ALL, Author, after, put, snapshot
 
 Sql = Callable[..., list[Any]]
 Act = Callable[[Any], Append]

@@ -14,7 +14,7 @@ from holdfast.model import Append, Change, Filter, Kind, Order, RunRecord, Statu
 from holdfast.stores import postgres_link, postgres_patrol
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing import ManualClock
-from holdfast.testing.contract import ALL, LEASE, Author, after, item, make, put, snapshot
+from holdfast.testing.contract_author import ALL, LEASE, Author, after, item, make, put, snapshot
 
 HOWS = ["before", "after", "swallow"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,6 +17,14 @@ from holdfast.testing.clock import ManualClock
 
 LEASE = 30.0
 ALL = 1 << 40  # more than any journal has
+
+
+class Opening:
+    """What the parts of the contract know of the store that is to be proved."""
+
+    def open_store(self, place: Path, clock: ManualClock) -> Store:
+        """Open a handle on the store at ``place``, which is made if there is none."""
+        raise NotImplementedError("say in a subclass how the store is opened")
 
 
 class Author:
@@ -113,3 +122,11 @@ def snapshot(store: Store, uid: str) -> tuple[Any, ...]:
 def ids(found: Sequence[RunRecord]) -> list[str]:
     """Their ids, in the order in which they were found."""
     return [record.id for record in found]
+
+
+def whole(author: Author, id: str = "adopted", **facts: Any) -> tuple[RunRecord, tuple[Entry, ...]]:
+    """A run as a backup has it."""
+    write = author.create(id, Kind.CREATED, Kind.SAVED, Kind.REWOUND, **facts)
+    last = write.entries[-1]
+    end = {"seq": last.seq, "hash": last.hash, "updated_at": last.at, "state": last.state}
+    return replace(write.record, **end), write.entries

@@ -1,0 +1,326 @@
+"""What every store promises about what wakes a run: its inbox, its time, and the news of others.
+
+A part of `holdfast.testing.contract.StoreContract`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from holdfast.model import Change, Filter, Kind, RunRecord, Status
+from holdfast.stores.base import Store
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.contract_author import LEASE, Author, Opening, after, ids, item, make, put, whole
+
+
+class WaitingContract(Opening):
+    """The promises about what wakes a run: its inbox, its time, and the news of others."""
+
+    # --- the inbox
+
+    def test_post_leaves_an_item(self, store: Store, run: RunRecord) -> None:
+        assert store.post(run.uid, item("k", payload=b"\x00\xff\n"))
+        assert store.inbox(run.uid) == [item("k", payload=b"\x00\xff\n")]
+
+    def test_items_are_listed_oldest_first(self, store: Store, other: Store, run: RunRecord) -> None:
+        keys = [f"k{n}" for n in (3, 1, 2, 10, 9)]
+        for n, key in enumerate(keys):
+            handle = (store, other)[n % 2]
+            assert handle.post(run.uid, item(key, at=100 - n))
+        assert [found.key for found in store.inbox(run.uid)] == keys
+
+    def test_a_key_is_used_once(self, store: Store, other: Store, run: RunRecord) -> None:
+        assert store.post(run.uid, item("k", payload=b"first"))
+        assert not store.post(run.uid, item("k", payload=b"second"))
+        assert not other.post(run.uid, item("k", payload=b"third"))
+        assert [found.payload for found in store.inbox(run.uid)] == [b"first"]
+
+    def test_a_key_is_used_once_also_after_it_was_taken(self, store: Store, author: Author, held: RunRecord) -> None:
+        store.post(held.uid, item("k"))
+        put(store, author.append(held, Kind.ANSWERED, took=("k",)))
+        assert not store.post(held.uid, item("k"))
+        assert store.inbox(held.uid) == []
+
+    def test_a_key_of_one_run_is_free_in_another(self, store: Store, author: Author, run: RunRecord) -> None:
+        second = make(store, author.create("second"))
+        assert store.post(run.uid, item("k"))
+        assert store.post(second.uid, item("k"))
+
+    @pytest.mark.parametrize("key", ["../../etc", "a/b", "\0", "x" * 2000, "a\nb", "K", "\U0001f980" * 500])
+    def test_a_key_may_be_any_text(self, store: Store, author: Author, held: RunRecord, key: str) -> None:
+        assert store.post(held.uid, item("k"))
+        assert store.post(held.uid, item(key))
+        assert not store.post(held.uid, item(key))
+        put(store, author.append(held, Kind.ANSWERED, took=(key,)))
+        assert store.taken(held.uid) == [key]
+        assert [found.key for found in store.inbox(held.uid)] == ["k"]
+
+    def test_taken_items_leave_the_inbox_with_the_write_that_took_them(
+        self, store: Store, author: Author, held: RunRecord
+    ) -> None:
+        for key in "abc":
+            store.post(held.uid, item(key))
+        put(store, author.append(held, Kind.ANSWERED, took=("c", "a")))
+        assert [found.key for found in store.inbox(held.uid)] == ["b"]
+        assert sorted(store.taken(held.uid)) == ["a", "c"]
+
+    def test_items_can_be_taken_without_an_entry(self, store: Store, author: Author, held: RunRecord) -> None:
+        store.post(held.uid, item("k"))
+        put(store, author.append(held, took=("k",)))
+        assert store.inbox(held.uid) == []
+        assert store.taken(held.uid) == ["k"]
+
+    def test_post_makes_a_waiting_run_ready(self, store: Store, author: Author, held: RunRecord) -> None:
+        put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True, wake_at=99)))
+        assert store.post(held.uid, item("k"))
+        record = store.journal(held.uid)
+        assert record is not None
+        assert (record.status, record.wake_at, record.worker) == (Status.READY, None, None)
+
+    def test_an_item_that_does_not_wake_leaves_a_waiting_run(
+        self, store: Store, author: Author, held: RunRecord
+    ) -> None:
+        put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True, wake_at=99)))
+        before = store.journal(held.uid)
+        assert store.post(held.uid, item("k", wakes=False))
+        assert store.journal(held.uid) == before
+
+    @pytest.mark.parametrize("status", [Status.READY, Status.BLOCKED, Status.COMPLETED, Status.FAILED])
+    def test_post_changes_no_other_status(self, store: Store, author: Author, held: RunRecord, status: Status) -> None:
+        put(store, author.append(held, change=Change(status=status, release=True, reason="why")))
+        before = store.journal(held.uid)
+        assert store.post(held.uid, item("k"))
+        assert store.journal(held.uid) == before
+
+    def test_a_refused_post_does_not_wake(self, store: Store, author: Author, held: RunRecord) -> None:
+        store.post(held.uid, item("k"))
+        write = author.append(held, Kind.ANSWERED, took=("k",))
+        put(store, write)
+        put(store, author.append(after(held, write), change=Change(status=Status.WAITING, release=True)))
+        assert not store.post(held.uid, item("k"))
+        record = store.journal(held.uid)
+        assert record is not None
+        assert record.status is Status.WAITING
+
+    def test_post_does_not_disturb_the_holder(
+        self, store: Store, other: Store, author: Author, held: RunRecord
+    ) -> None:
+        assert other.post(held.uid, item("k"))
+        put(store, author.append(held, Kind.DONE))
+
+    def test_a_run_that_goes_to_wait_with_mail_is_ready_at_once(
+        self, store: Store, author: Author, held: RunRecord
+    ) -> None:
+        store.post(held.uid, item("k"))
+        put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True, wake_at=99)))
+        record = store.journal(held.uid)
+        assert record is not None
+        assert (record.status, record.wake_at) == (Status.READY, None)
+
+    def test_mail_that_does_not_wake_lets_a_run_go_to_wait(self, store: Store, author: Author, held: RunRecord) -> None:
+        store.post(held.uid, item("k", wakes=False))
+        put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True)))
+        record = store.journal(held.uid)
+        assert record is not None
+        assert record.status is Status.WAITING
+
+    def test_mail_that_is_taken_with_the_write_lets_a_run_go_to_wait(
+        self, store: Store, author: Author, held: RunRecord
+    ) -> None:
+        store.post(held.uid, item("k"))
+        change = Change(status=Status.WAITING, release=True)
+        put(store, author.append(held, Kind.ANSWERED, Kind.ASKED, took=("k",), change=change))
+        record = store.journal(held.uid)
+        assert record is not None
+        assert record.status is Status.WAITING
+
+    def test_post_to_a_run_that_never_was_is_false(self, store: Store) -> None:
+        assert not store.post("0" * 24, item("k"))
+
+    def test_post_to_a_deleted_run_is_false(self, store: Store, run: RunRecord) -> None:
+        store.delete(run.uid)
+        assert not store.post(run.uid, item("k"))
+
+    def test_post_to_a_hidden_run_is_false(self, store: Store, author: Author, run: RunRecord) -> None:
+        make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
+        store.delete(run.uid)
+        assert not store.post(run.uid, item("k"))
+        assert store.inbox(run.uid) == []
+
+    # --- runs that are due
+
+    def rest(self, store: Store, author: Author, id: str, status: Status, **facts: Any) -> RunRecord:
+        """A run in the queue ``q`` of the workflow ``w`` that was released with this status."""
+        wake_at = facts.pop("wake_at", None)
+        made = make(store, author.create(id, **{"queue": "q", "workflow": "w", **facts}))
+        put(
+            store,
+            author.append(
+                store.claim(made.uid, "east"), change=Change(status=status, release=True, wake_at=wake_at, reason="-")
+            ),
+        )
+        record = store.journal(made.uid)
+        assert record is not None
+        return record
+
+    def test_a_new_run_of_a_queue_is_due(self, store: Store, other: Store, author: Author) -> None:
+        made = make(store, author.create("new", queue="q", workflow="w"))
+        assert store.due(["q"], ["w"]) == [made]
+        assert other.due({"p", "q"}, {"v", "w"}) == [made]
+
+    def test_a_run_of_no_queue_is_never_due(self, store: Store, author: Author) -> None:
+        make(store, author.create("by hand", workflow="w"))
+        make(store, author.create("tagged", workflow="w", tags={"queue": "q", "status": "ready", "worker": "w"}))
+        assert store.due(["q", ""], ["w"]) == []
+
+    def test_only_runs_of_the_given_queues_and_workflows_are_due(self, store: Store, author: Author) -> None:
+        for queue in ("p", "q", "r"):
+            for workflow in ("v", "w", None):
+                make(store, author.create(f"{queue}{workflow}", queue=queue, workflow=workflow))
+        assert ids(store.due(["p", "q"], ["w", "x"])) == ["pw", "qw"]
+        assert ids(store.due(["r"], ["v", "w"])) == ["rv", "rw"]
+        assert store.due(["s"], ["w"]) == []
+        assert store.due([], ["w"]) == []
+        assert store.due(["p"], []) == []
+
+    def test_many_workflows_may_be_asked_for(self, store: Store, author: Author) -> None:
+        names = [f"workflow {n}" for n in range(500)]
+        made = [make(store, author.create(name, queue="q", workflow=name)) for name in (names[0], names[499])]
+        assert store.due(["q"], names) == made
+
+    @pytest.mark.parametrize("text", ["it's", "a\0b", "%", "é", "\n", '"'])
+    def test_queues_and_workflows_may_be_any_text(self, store: Store, author: Author, text: str) -> None:
+        made = make(store, author.create("run", queue=text, workflow=text))
+        assert store.due([text], [text]) == [made]
+        assert store.due([text + "x"], [text]) == store.due([text], [text + "x"]) == []
+
+    @pytest.mark.parametrize("status", list(Status))
+    def test_only_ready_runs_are_due_at_once(self, store: Store, author: Author, status: Status) -> None:
+        record = self.rest(store, author, "run", status)
+        assert store.due(["q"], ["w"]) == ([record] if status is Status.READY else [])
+
+    def test_a_waiting_run_is_due_when_its_time_has_come(
+        self, store: Store, other: Store, author: Author, clock: ManualClock
+    ) -> None:
+        record = self.rest(store, author, "run", Status.WAITING, wake_at=clock.now() + 2_000_000)
+        clock.advance(1.999)
+        assert store.due(["q"], ["w"]) == []
+        clock.advance(0.001)
+        assert store.due(["q"], ["w"]) == other.due(["q"], ["w"]) == [record]
+
+    def test_a_waiting_run_is_due_when_something_arrives(self, store: Store, other: Store, author: Author) -> None:
+        record = self.rest(store, author, "run", Status.WAITING, wake_at=1 << 52)
+        other.post(record.uid, item("k"))
+        assert ids(store.due(["q"], ["w"])) == ["run"]
+
+    def test_a_held_run_is_not_due(self, store: Store, author: Author, clock: ManualClock) -> None:
+        made = make(store, author.create("run", queue="q", workflow="w"))
+        held = store.claim(made.uid, "east")
+        put(store, author.append(held, change=Change(status=Status.WAITING, wake_at=1)))
+        assert store.due(["q"], ["w"]) == []
+        clock.advance(LEASE * 2)
+        assert store.due(["q"], ["w"]) == []
+        assert ids(store.orphans()) == ["run"]
+
+    def test_a_hidden_run_is_not_due(self, store: Store, author: Author) -> None:
+        ready = make(store, author.create("ready", queue="q", workflow="w"))
+        waiting = self.rest(store, author, "waiting", Status.WAITING, wake_at=1)
+        for record in (ready, waiting):
+            make(store, author.fork(record, store.read(record.uid, 0, 0)[0], f"fork of {record.id}"))
+            store.delete(record.uid)
+        assert store.due(["q"], ["w"]) == []
+        assert store.next_wake() is None
+
+    def test_runs_are_due_in_the_order_in_which_they_became_so(
+        self, store: Store, author: Author, clock: ManualClock
+    ) -> None:
+        start = clock.now()
+        wakes = {"c": 3, "e": 5, "a": 1, "later": 60}
+        for id, seconds in wakes.items():
+            self.rest(store, author, id, Status.WAITING, wake_at=start + seconds * 1_000_000)
+        clock.advance(2)
+        make(store, author.create("b", queue="q", workflow="w"))
+        clock.advance(2)
+        make(store, author.create("d", queue="p", workflow="w"))
+        clock.advance(2)
+        assert ids(store.due(["p", "q"], ["w"])) == ["a", "b", "c", "d", "e"]
+        assert ids(store.due(["p", "q"], ["w"], limit=3)) == ["a", "b", "c"]
+
+    def test_the_next_wake_is_the_earliest_of_all_queues(
+        self, store: Store, other: Store, author: Author, clock: ManualClock
+    ) -> None:
+        assert store.next_wake() is None
+        now = clock.now()
+        self.rest(store, author, "never", Status.WAITING)
+        self.rest(store, author, "ready", Status.READY, wake_at=5)
+        self.rest(store, author, "by hand", Status.WAITING, wake_at=6, queue=None)
+        assert store.next_wake() is None
+        self.rest(store, author, "late", Status.WAITING, wake_at=now + 9_000_000)
+        self.rest(store, author, "soon", Status.WAITING, wake_at=now + 4_000_000, queue="p", workflow=None)
+        assert store.next_wake() == other.next_wake() == now + 4_000_000
+        clock.advance(5)
+        assert store.next_wake() == now + 4_000_000
+
+    def test_the_next_wake_of_some_queues_and_workflows_after_a_time(self, store: Store, author: Author) -> None:
+        for n, (queue, workflow) in enumerate((("p", "v"), ("q", "v"), ("q", "w"), ("p", "w")), 1):
+            self.rest(store, author, f"run {n}", Status.WAITING, wake_at=n, queue=queue, workflow=workflow)
+        assert store.next_wake(["q"], ["w"]) == 3
+        assert store.next_wake(["p"], ["v", "w"]) == 1
+        assert store.next_wake(["p"], ["v", "w"], after=1) == 4
+        assert store.next_wake(["p", "q"], ["v", "w"], after=2) == 3
+        assert store.next_wake(after=3) == 4
+        assert store.next_wake(["q"], after=3) is None
+        assert store.next_wake(["r"], ["w"]) is store.next_wake(["q"], []) is store.next_wake(after=4) is None
+
+    def test_a_run_that_is_held_or_was_woken_has_no_next_wake(self, store: Store, author: Author) -> None:
+        first = self.rest(store, author, "first", Status.WAITING, wake_at=1 << 50)
+        second = self.rest(store, author, "second", Status.WAITING, wake_at=1 << 51)
+        store.claim(first.uid, "east")
+        assert store.next_wake() == 1 << 51
+        store.post(second.uid, item("k"))
+        assert store.next_wake() is None
+
+    # --- the version
+
+    @pytest.mark.parametrize("use", ["create", "append", "change", "release", "claim", "post", "adopt", "retire"])
+    @pytest.mark.parametrize("by", ["the same handle", "another handle"])
+    def test_whatever_is_committed_changes_the_version(
+        self, store: Store, other: Store, author: Author, held: RunRecord, use: str, by: str
+    ) -> None:
+        free = make(store, author.create("free"))
+        handle = store if by == "the same handle" else other
+        record, entries = whole(author)
+        changes: dict[str, Callable[[], object]] = {
+            "create": lambda: make(handle, author.create("new")),
+            "append": lambda: put(handle, author.append(held, Kind.DONE)),
+            "change": lambda: put(handle, author.append(held, change=Change(status=Status.WAITING))),
+            "release": lambda: put(handle, author.append(held, change=Change(status=Status.READY, release=True))),
+            "claim": lambda: handle.claim(free.uid, "west"),
+            "post": lambda: handle.post(free.uid, item("k")),
+            "adopt": lambda: handle.adopt(record, entries, [], []),
+            "retire": lambda: handle.retire("west"),
+        }
+        before = store.version()
+        changes[use]()
+        assert store.version() != before
+
+    def test_the_version_changes_each_time(self, store: Store, other: Store, author: Author, run: RunRecord) -> None:
+        seen = [store.version()]
+        for n in range(50):
+            (store, other)[n % 2].post(run.uid, item(f"k{n}"))
+            seen.append(store.version())
+        assert all(before != after for before, after in pairwise(seen))
+
+    def test_reading_leaves_the_version(self, store: Store, other: Store, run: RunRecord) -> None:
+        before = store.version()
+        for handle in (store, other):
+            handle.get("run")
+            handle.find(Filter())
+            handle.due(["q"], ["w"])
+            handle.next_wake()
+            handle.orphans()
+        assert store.version() == before
