@@ -3,7 +3,6 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
 from typing import Any
 
 import labour
@@ -70,22 +69,25 @@ class Crowd:
     def __init__(self, url: str) -> None:
         self._url = url
         self._own = psycopg.connect(url, autocommit=True, application_name="crowd")
-        self._taken = ExitStack()
+        self._all = int(self._own.execute("SHOW max_connections").fetchone()[0])  # type: ignore[index]  # one row
+        self._taken: list[psycopg.Connection[Any]] = []
 
     def come(self) -> None:
-        """End the sessions of all others, and take their places, as fast as they try to get them back."""
-        for _ in range(3):
-            self._take()
-            self._own.execute(OTHERS)
-        self._take()
-
-    def _take(self) -> None:
-        with pytest.raises(psycopg.OperationalError, match="too many clients"):
-            while True:
-                self._taken.enter_context(closing(psycopg.connect(self._url, application_name="crowd")))
+        """End the sessions of all others and take their places, as fast as they try to get them back, until all are
+        taken: a session that is told to end may still be there, and leave its place to whoever comes next."""
+        deadline = time.monotonic() + 30
+        while 1 + len(self._taken) < self._all:
+            assert time.monotonic() < deadline, f"only {len(self._taken)} of {self._all} places could be taken"
+            try:
+                self._taken.append(psycopg.connect(self._url, application_name="crowd"))
+            except psycopg.OperationalError as error:
+                if "too many clients" not in str(error):
+                    raise
+                self._own.execute(OTHERS)
 
     def go(self) -> None:
-        self._taken.close()
+        while self._taken:
+            self._taken.pop().close()
 
     def end(self) -> None:
         self.go()
