@@ -110,6 +110,7 @@ def test_who_is_always_late_is_told_in_the_end(saver_of: Any, thread: Any, monke
         return pen
 
     monkeypatch.setattr(threads.Threads, "_pen", outrun)
+    put(other, thread(checkpoint_ns=""), "before")
     with pytest.raises(LeaseLost):
         put(saver, thread(checkpoint_ns=""), 2)
 

@@ -48,6 +48,12 @@ class Cells:
             return tree  # type: ignore[no-any-return]
         return tree_of(*self._dumped(value, place), place)
 
+    def trees(self, values: dict[str, Any], place: str) -> dict[str, Tree]:
+        """The trees of values by name."""
+        if self.by_element and (trees := _simple(values)) is not _NO_TREE:
+            return trees  # type: ignore[no-any-return]
+        return {name: self.tree(value, f"{name} of {place}") for name, value in values.items()}
+
     def value(self, tree: Tree, place: str) -> Any:
         """The value of a tree; raises `TypeMissing` for what the serializer cannot read."""
         kind, data = typed(tree)

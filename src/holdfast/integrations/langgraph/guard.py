@@ -27,7 +27,7 @@ from holdfast.engine.drive import Nap, Op, Read, Settle, drive
 from holdfast.engine.events import WARNING, tell
 from holdfast.errors import Claimed, HoldfastError, LeaseLost
 from holdfast.integrations.langgraph.pen import Pen
-from holdfast.integrations.langgraph.threads import CLOCK, WORKFLOW, Act, Threads, check_goes_on, keep
+from holdfast.integrations.langgraph.threads import CLOCK, WORKFLOW, Act, Threads, check_goes_on, keep, submitted
 from holdfast.model import Append, Change, RunRecord, Status
 
 _RUNTIME = "__pregel_runtime"
@@ -113,7 +113,7 @@ class Guard:
         holder = yield from self._join(thread, config, lasts)
         try:
             assert holder.pen is not None
-            ticket = yield from act(holder.pen)
+            ticket = yield from submitted(holder.pen, act)
             _ = ticket.result() if ticket.settled else (yield Settle(ticket))
         except HoldfastError:
             holder.lasting = False  # nothing can be written on top of what failed

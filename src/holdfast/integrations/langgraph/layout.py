@@ -106,11 +106,8 @@ def top(state: State, ns: str) -> tuple[int, str] | None:
     return (found[0], found[1]) if found is not None else None
 
 
-def placed(state: State, header: Header, given: Contents) -> tuple[State, Data]:
-    """The state with a checkpoint put into it, and how it differs from the one before.
-
-    The header is always in the difference as a whole, so that a save can be read by itself.
-    """
+def placed(state: State, header: Header, given: Contents) -> State:
+    """The state with a checkpoint put into it."""
     ns = header.ns
     stored: Data = {
         "ns": ns,
@@ -124,53 +121,36 @@ def placed(state: State, header: Header, given: Contents) -> tuple[State, Data]:
         stored["early"] = list(header.early)
     if header.trail:
         stored["trail"] = header.trail
-    before = state["tops"].get(ns, [])[:2]
-    parts = {
-        "versions": dict(given.versions),
-        "seen": _shared(state["seen"].get(ns, {}), given.seen),
-        "tops": [header.seq, header.id] if not before or header.id >= before[1] else [*before, True],
-    }
-    whole: Data = {"step": state["step"] + 1, "checkpoint": stored}
-    after, deltas = {**state, **whole}, dict[str, Any]()
+    before = state["tops"].get(ns)
+    top = [header.seq, header.id] if before is None or header.id >= before[1] else [*before[:2], True]
     gone = [other for other in state["tops"] if other != ns and _is_over(other, ns)]
-    if ns:
-        parts["sub"] = given.channels
-    else:
-        after["state"], deltas["state"] = given.channels, diff(state["state"], given.channels)
-        if gone:
-            after["sub"] = _without(state["sub"], gone)
-            deltas["sub"] = diff(state["sub"], after["sub"])
-    for name, part in parts.items():
-        after[name], deltas[name] = _changed(state[name], ns, part, gone)
+    sub = _without(state["sub"], gone)
+    return {
+        "state": state["state"] if ns else given.channels,
+        "step": state["step"] + 1,
+        "sub": {**sub, ns: given.channels} if ns else sub,
+        "versions": {**_without(state["versions"], gone), ns: dict(given.versions)},
+        "seen": {**_without(state["seen"], gone), ns: {node: dict(part) for node, part in given.seen.items()}},
+        "tops": {**_without(state["tops"], gone), ns: top},
+        "checkpoint": stored,
+    }
+
+
+def difference(before: State, after: State) -> Data:
+    """How a state differs from the one before. The header is always in it as a whole, to be read by itself."""
+    whole: Data = {"step": after["step"], "checkpoint": after["checkpoint"]}
     inside: Data = {}
-    for name, delta in deltas.items():
+    for name in ("state", "sub", "versions", "seen", "tops"):
+        delta: Any = diff(before[name], after[name])
         if delta is not None and "=" in delta:
             whole[name] = delta["="]
         elif delta is not None:
             inside[name] = delta
-    return after, {"d": inside, "s": whole} if inside else {"s": whole}
-
-
-def _changed(parts: dict[str, Any], ns: str, part: Any, gone: Sequence[str]) -> tuple[dict[str, Any], Any]:
-    """The parts of all namespaces, with this one and without those that are gone; and how they differ from before."""
-    after = _without(parts, gone) | {ns: part}
-    if gone or ns not in parts:
-        return after, diff(parts, after)
-    delta: Any = diff(parts[ns], part)
-    if delta is not None:
-        delta = {"s": {ns: part}} if "=" in delta else {"d": {ns: delta}}
-    return after, delta
+    return {"d": inside, "s": whole} if inside else {"s": whole}
 
 
 def _without(parts: dict[str, Any], gone: Sequence[str]) -> dict[str, Any]:
     return {ns: part for ns, part in parts.items() if ns not in gone} if gone else parts
-
-
-def _shared(before: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
-    """What nodes have seen; of those that have seen nothing new, what is there already, so that nobody compares it."""
-    return {
-        node: before[node] if node in before and before[node] == part else dict(part) for node, part in seen.items()
-    }
 
 
 def _is_over(ns: str, around: str) -> bool:

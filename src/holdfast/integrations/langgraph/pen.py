@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from holdfast.codec import Tree, to_text
@@ -31,6 +31,7 @@ from holdfast.model import Append, Change, Create, Entry, Kind, RunRecord
 
 MAX_NOTED = 100  # checkpoints of which is noted who wrote to them here
 SHORT = 2 * 1024  # bytes that are not compressed: that would take longer than all else that is done for a checkpoint
+SMALL = 2 * 1024  # bytes of a state that is stored as a whole: to find out what changed takes longer than to write it
 MAX_ALONG = 16 * 1024  # bytes of what a task wrote, that a checkpoint takes along
 
 
@@ -45,10 +46,11 @@ class Kept(Struct, frozen=True):
 class Parked:
     """What a task wrote, and is not submitted yet, or by which write it was. Who wrote it waits here meanwhile."""
 
-    __slots__ = ("data", "gate", "ticket")
+    __slots__ = ("data", "gate", "text", "ticket")
 
     def __init__(self, data: Data) -> None:
         self.data = data
+        self.text = to_text(data)
         self.ticket: Ticket | None = None
         self.gate = threading.Lock()
         self.gate.acquire()
@@ -101,18 +103,19 @@ class Pen:
         Its seq, and which writes to it came before, are filled in here.
         """
         with self.lock:
-            self._let_go()
             seq, taken = self._end[0] + 1, self._fitting()
             for parked in taken:
                 self._note(parked.data, seq)
             early = dict.fromkeys(self._written_so_far(header.ns, header.id))
             header = replace(header, seq=seq, early=tuple(early))
-            entry = self._save(*layout.placed(self.state, header, given), [parked.data for parked in taken])
+            entry = self._save(layout.placed(self.state, header, given), [Raw(parked.text) for parked in taken])
             self._last[header.ns] = header.id
             ticket = self._submit([entry])
             for parked in taken:
                 parked.ticket = ticket
-            self._parked, self._along = [one for one in self._parked if one.ticket is None], taken
+            self._parked = [one for one in self._parked if one.ticket is None]
+            self._let_go()
+            self._along = taken
             return ticket
 
     def _let_go(self) -> None:
@@ -123,7 +126,6 @@ class Pen:
         for parked in self._along:
             if parked.ticket is not None and parked.ticket.settled:
                 parked.gate.release()
-        self._along = []
 
     def encoded(
         self,
@@ -188,7 +190,7 @@ class Pen:
             if parked.ticket is None:
                 self._parked.remove(parked)
                 self._note(parked.data, self._end[0] + 1)
-                parked.ticket = self._submit([self._entry(Kind.DONE, parked.data)])
+                parked.ticket = self._submit([self._sealed(Kind.DONE, parked.text, self._saved)])
             return parked.ticket
 
     def _note(self, data: Data, seq: int) -> None:
@@ -199,7 +201,7 @@ class Pen:
 
     def _fitting(self) -> list[Parked]:
         """What a checkpoint takes along: not so much that it could become too large by it."""
-        return [parked for parked in self._parked if len(to_text(parked.data)) <= MAX_ALONG]
+        return [parked for parked in self._parked if len(parked.text) <= MAX_ALONG]
 
     # --- all of it
 
@@ -221,16 +223,19 @@ class Pen:
     def _kept(self, found: Iterable[Kept]) -> Iterator[Entry]:
         for one in found:
             header = replace(one.header, seq=self._end[0] + 1, early=())
-            yield self._save(*layout.placed(self.state, header, one.contents))
+            yield self._save(layout.placed(self.state, header, one.contents))
             for data in one.tasks:
                 yield self._entry(Kind.DONE, data)
 
     # --- entries
 
-    def _save(self, state: layout.State, delta: Data, tasks: Sequence[Data] = ()) -> Entry:
+    def _save(self, state: layout.State, tasks: Sequence[Raw] = ()) -> Entry:
         along: Data = {"tasks": tasks} if tasks else {}
-        text = to_text({"d": delta, **along})
-        if self._saved is None or self._should_be_whole(len(text), state):
+        whole = self._saved is None or self._chain_bytes <= SMALL
+        if not whole:
+            text = to_text({"d": layout.difference(self.state, state), **along})
+            whole = self._should_be_whole(len(text), state)
+        if whole:
             text = to_text({"s": state, **along})
             self._snapshot, self._chain_bytes = self._end[0] + 1, 0
         entry = self._sealed(Kind.SAVED, text, self._snapshot)

@@ -6,6 +6,7 @@ What is decided stands elsewhere, once for both: here an operation is driven by 
 from __future__ import annotations
 
 import random
+from collections import ChainMap
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -27,17 +28,16 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from holdfast.codec import Keyring
 from holdfast.commit import Ticket
 from holdfast.engine import MAX_BYTES, Holdfast, open
-from holdfast.engine.drive import Nap, Op, Read, drive, drive_async
+from holdfast.engine.drive import Op, Read, drive, drive_async
 from holdfast.engine.worker import DEFAULT_LEASE
 from holdfast.errors import UsageError
 from holdfast.integrations.langgraph import keeping, listing, reading
 from holdfast.integrations.langgraph.cells import Cells, check_serde
 from holdfast.integrations.langgraph.guard import Guard, ends_with, lasts_after
 from holdfast.integrations.langgraph.layout import Contents, Header, task_data
-from holdfast.integrations.langgraph.pen import Pen
-from holdfast.integrations.langgraph.threads import CLOCK, Threads
+from holdfast.integrations.langgraph.pen import Parked, Pen
+from holdfast.integrations.langgraph.threads import Threads
 
-LINGER = 0.001  # seconds that what a task wrote waits for the checkpoint that mostly follows, which takes it along
 DIGITS = 12  # of a channel's version
 _APART = ("id", "channel_values", "channel_versions", "versions_seen")  # of a checkpoint: kept in forms of their own
 
@@ -67,6 +67,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     ) -> None:
         check_serde(serde)
         super().__init__(serde=serde)
+        self._last_cells = Cells(self.serde)
         self._owns = not isinstance(store, Holdfast)
         if isinstance(store, Holdfast):
             if keys is not None:
@@ -81,7 +82,9 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     @property
     def _cells(self) -> Cells:
-        return Cells(self.serde)
+        if self._last_cells.serde is not self.serde:  # as it is in a copy for another one
+            self._last_cells = Cells(self.serde)
+        return self._last_cells
 
     def _run(self, operation: Op[Any]) -> Any:
         return drive(operation, self._threads.committer)
@@ -207,17 +210,15 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     ) -> Op[RunnableConfig]:
         thread, ns, parent = _place(config)
         cells, place = self._cells, f"thread {thread!r}"
-        meta = cells.tree(get_checkpoint_metadata(config, metadata), f"metadata of {place}")
-        rest = {name: cells.tree(part, f"{name} of {place}") for name, part in checkpoint.items() if name not in _APART}
+        meta = cells.tree(get_checkpoint_metadata(_flat(config), metadata), f"metadata of {place}")
+        rest = cells.trees({name: part for name, part in checkpoint.items() if name not in _APART}, place)
         header = Header(ns, checkpoint["id"], parent, -1, meta, rest)
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
 
-        def act(pen: Pen) -> Op[Ticket]:
+        def act(pen: Pen) -> Ticket:
             with pen.lock:
                 trees = pen.encoded(cells, ns, parent, values, versions, new_versions)
-                ticket = pen.put(header, Contents(trees, versions, checkpoint["versions_seen"]))
-            yield from ()  # there is nothing to wait for
-            return ticket
+                return pen.put(header, Contents(trees, versions, checkpoint["versions_seen"]))
 
         if self._guard is None:
             yield from self._threads.write(thread, act)
@@ -258,10 +259,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             return
         data = task_data(ns, id, task, path, kept)
 
-        def act(pen: Pen) -> Op[Ticket]:
-            parked = pen.park(data)
-            yield Nap(CLOCK, LINGER, parked.gate)
-            return pen.write(parked)
+        def act(pen: Pen) -> Parked:
+            return pen.park(data)
 
         if self._guard is None:
             yield from self._threads.write(thread, act)
@@ -354,3 +353,11 @@ def _thread(config: RunnableConfig) -> str:
     if thread is None:
         raise UsageError('config names no thread: {"configurable": {"thread_id": ...}}')
     return str(thread)
+
+
+def _flat(config: RunnableConfig) -> RunnableConfig:
+    """A config whose metadata are a plain dict: LangGraph's are a chain of them, which is slow to go through."""
+    chain: Any = config.get("metadata")
+    if isinstance(chain, ChainMap):
+        return {**config, "metadata": {name: each for part in reversed(chain.maps) for name, each in part.items()}}
+    return config

@@ -14,11 +14,11 @@ from typing import TypeVar
 from holdfast.clock import SystemClock
 from holdfast.commit import Ticket
 from holdfast.engine import Holdfast
-from holdfast.engine.drive import Op, Read, Settle
+from holdfast.engine.drive import Nap, Op, Read, Settle
 from holdfast.errors import DefinitionChanged, LeaseLost, RunBlocked, RunEnded
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.index import Index
-from holdfast.integrations.langgraph.pen import Pen
+from holdfast.integrations.langgraph.pen import Parked, Pen
 from holdfast.model import ENDED, Append, Change, Create, RunRecord, Status
 from holdfast.stores.base import check_here, check_id
 
@@ -26,9 +26,11 @@ WORKFLOW = "langgraph"
 AT_HAND = 1_000  # threads
 TRIES = 100  # of a write that others were faster than
 
+LINGER = 0.001  # seconds that what a task wrote waits for the checkpoint that mostly follows, which takes it along
+
 CLOCK = SystemClock()  # for waiting, also where a test has a clock of its own
 
-Act = Callable[[Pen], Op[Ticket]]
+Act = Callable[[Pen], Ticket | Parked]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -88,9 +90,9 @@ class Threads:
         ``act`` decides and submits. It may be called more than once.
         """
         for tried in range(TRIES):
-            pen = yield from self._pen(id)
+            pen = self._pens.get(id) or (yield from self._pen(id))
             try:
-                ticket = yield from act(pen)
+                ticket = yield from submitted(pen, act)
                 made = ticket.result() if ticket.settled else (yield Settle(ticket))
                 if not isinstance(ticket.write, Create) or made is None or made.uid == ticket.write.record.uid:
                     return
@@ -115,9 +117,6 @@ class Threads:
             self._pens.pop(id, None)
 
     def _pen(self, id: str) -> Op[Pen]:
-        pen = self._pens.get(id)
-        if pen is not None:
-            return pen
         record = yield from self.writable(id)
         if record is None:
             pen = Pen.of_new(self.hf._first(id, WORKFLOW, None, {}), self.journals, self.committer)
@@ -144,6 +143,15 @@ class Threads:
         free = Change(status=Status.READY, release=True)
         yield Settle(self.committer.submit(Append(held.uid, held.id, held.epoch, worker, (), free)))
         return (yield Read(lambda: self.record(record.id)))  # type: ignore[no-any-return]
+
+
+def submitted(pen: Pen, act: Act) -> Op[Ticket]:
+    """Have something written; what is parked, after it has waited for a checkpoint to take it along."""
+    made = act(pen)
+    if isinstance(made, Ticket):
+        return made
+    yield Nap(CLOCK, LINGER, made.gate)
+    return pen.write(made)
 
 
 def check_goes_on(record: RunRecord) -> None:
