@@ -74,6 +74,7 @@ class Pen:
         self._last: dict[str, str] = {}  # the checkpoint that was put last, by namespace
         self._marks: dict[tuple[str, str], Marks] = {}
         self._opened = record.seq
+        self._plain_bytes = min(SHORT, journals.max_bytes // 2) if record.key_id is None else -1  # stored as they are
         self._parked: list[Parked] = []
         self._along: list[Parked] = []  # what the last checkpoint took along
         self._writes: dict[tuple[str, str], list[int]] = {}  # made with this pen, by checkpoint
@@ -259,8 +260,10 @@ class Pen:
         last, prev, before = self._end
         seq, record = last + 1, self.record
         at = max(self._journals.store.clock.now(), before)
-        place, what = f"{seq}/{kind}", f"thread {record.id!r}"
-        payload = self._journals.seal_text(record.uid, record.key_id is not None, place, text, what, over=SHORT)
+        payload = text
+        if len(text) > self._plain_bytes:
+            place, what = f"{seq}/{kind}", f"thread {record.id!r}"
+            payload = self._journals.seal_text(record.uid, record.key_id is not None, place, text, what, over=SHORT)
         entry = next_entry(prev, seq, kind, at, state, payload)
         self._end = seq, entry.hash, at
         return entry

@@ -9,7 +9,7 @@ import random
 from collections import ChainMap
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -36,10 +36,20 @@ from holdfast.integrations.langgraph.cells import Cells, check_serde
 from holdfast.integrations.langgraph.guard import Guard, ends_with, lasts_after
 from holdfast.integrations.langgraph.layout import Contents, Header, task_data
 from holdfast.integrations.langgraph.pen import Parked, Pen
-from holdfast.integrations.langgraph.threads import Threads
+from holdfast.integrations.langgraph.threads import Act, Threads
 
 DIGITS = 12  # of a channel's version
 _APART = ("id", "channel_values", "channel_versions", "versions_seen")  # of a checkpoint: kept in forms of their own
+
+
+class _Writing(NamedTuple):
+    """Something to be written to a thread, about one of its checkpoints."""
+
+    thread: str
+    ns: str
+    id: str
+    act: Act
+    lasts: Callable[[], bool | None]  # whether the invocation goes on after it, if it tells
 
 
 class HoldfastSaver(BaseCheckpointSaver[str]):
@@ -189,7 +199,12 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Keep a checkpoint; what names it from now on."""
-        return self._run(self._put(config, checkpoint, metadata, new_versions))  # type: ignore[no-any-return]
+        put = self._checkpoint(config, checkpoint, metadata, new_versions)
+        if self._guard is None:
+            self._threads.write_at_once(put.thread, put.act)
+        else:
+            self._run(self._write(config, put))
+        return reading.config_of(config["configurable"]["thread_id"], put.ns, put.id)
 
     async def aput(
         self,
@@ -199,15 +214,17 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """The same, awaited."""
-        return await self._await(self._put(config, checkpoint, metadata, new_versions))  # type: ignore[no-any-return]
+        put = self._checkpoint(config, checkpoint, metadata, new_versions)
+        await self._await(self._write(config, put))
+        return reading.config_of(config["configurable"]["thread_id"], put.ns, put.id)
 
-    def _put(
+    def _checkpoint(
         self,
         config: RunnableConfig,
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
-    ) -> Op[RunnableConfig]:
+    ) -> _Writing:
         thread, ns, parent = _place(config)
         cells, place = self._cells, f"thread {thread!r}"
         meta = cells.tree(get_checkpoint_metadata(_flat(config), metadata), f"metadata of {place}")
@@ -220,11 +237,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                 trees = pen.encoded(cells, ns, parent, values, versions, new_versions)
                 return pen.put(header, Contents(trees, versions, checkpoint["versions_seen"]))
 
-        if self._guard is None:
-            yield from self._threads.write(thread, act)
-        else:
-            yield from self._guard.write(thread, config, checkpoint["id"], act, lasts=lasts_after(ns, values))
-        return reading.config_of(config["configurable"]["thread_id"], ns, checkpoint["id"])
+        return _Writing(thread, ns, checkpoint["id"], act, lambda: lasts_after(ns, values))
 
     def put_writes(
         self,
@@ -234,7 +247,11 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         """Keep what a task wrote to the channels, until the next checkpoint has it."""
-        self._run(self._put_writes(config, writes, task_id, task_path))
+        written = self._written(config, writes, task_id, task_path)
+        if written is not None and self._guard is None:
+            self._threads.write_at_once(written.thread, written.act)
+        elif written is not None:
+            self._run(self._write(config, written))
 
     async def aput_writes(
         self,
@@ -244,9 +261,13 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         """The same, awaited."""
-        await self._await(self._put_writes(config, writes, task_id, task_path))
+        written = self._written(config, writes, task_id, task_path)
+        if written is not None:
+            await self._await(self._write(config, written))
 
-    def _put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str) -> Op[None]:
+    def _written(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task: str, path: str
+    ) -> _Writing | None:
         thread, ns, id = _place(config)
         if id is None:
             raise UsageError("put_writes: config names no checkpoint_id, so nobody could find what was written")
@@ -256,17 +277,22 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             for index, (channel, value) in enumerate(writes)
         ]
         if not kept:
-            return
+            return None
         data = task_data(ns, id, task, path, kept)
 
         def act(pen: Pen) -> Parked:
             return pen.park(data)
 
+        def lasts() -> bool | None:
+            return False if ends_with(ns, (channel for channel, _ in writes)) else None
+
+        return _Writing(thread, ns, id, act, lasts)
+
+    def _write(self, config: RunnableConfig, writing: _Writing) -> Op[None]:
         if self._guard is None:
-            yield from self._threads.write(thread, act)
+            yield from self._threads.write(writing.thread, writing.act)
         else:
-            lasts = False if ends_with(ns, (channel for channel, _ in writes)) else None
-            yield from self._guard.write(thread, config, id, act, lasts=lasts)
+            yield from self._guard.write(writing.thread, config, writing.id, writing.act, lasts=writing.lasts())
 
     # --- the guard
 

@@ -14,7 +14,7 @@ from typing import TypeVar
 from holdfast.clock import SystemClock
 from holdfast.commit import Ticket
 from holdfast.engine import Holdfast
-from holdfast.engine.drive import Nap, Op, Read, Settle
+from holdfast.engine.drive import Nap, Op, Read, Settle, drive
 from holdfast.errors import DefinitionChanged, LeaseLost, RunBlocked, RunEnded
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.index import Index
@@ -93,8 +93,7 @@ class Threads:
             pen = self._pens.get(id) or (yield from self._pen(id))
             try:
                 ticket = yield from submitted(pen, act)
-                made = ticket.result() if ticket.settled else (yield Settle(ticket))
-                if not isinstance(ticket.write, Create) or made is None or made.uid == ticket.write.record.uid:
+                if is_own(ticket, ticket.result() if ticket.settled else (yield Settle(ticket))):
                     return
                 self.forget(pen)
             except LeaseLost:
@@ -104,6 +103,26 @@ class Threads:
             except BaseException:  # what is remembered of it may be wrong now
                 self.forget(pen)
                 raise
+
+    def write_at_once(self, id: str, act: Act) -> None:
+        """The same, blocking; without the way through an operation, where there is nothing to find out before."""
+        pen = self._pens.get(id)
+        if pen is not None:
+            self.committer.check_process()
+            try:
+                made = act(pen)
+                if isinstance(made, Parked):
+                    made.gate.acquire(timeout=LINGER)
+                    made = pen.write(made)
+                if is_own(made, made.result() if made.settled else self.committer.settle(made)):
+                    return
+                self.forget(pen)
+            except LeaseLost:
+                self.forget(pen)
+            except BaseException:  # what is remembered of it may be wrong now
+                self.forget(pen)
+                raise
+        drive(self.write(id, act), self.committer)
 
     def forget(self, pen: Pen) -> None:
         """Make another pen next time."""
@@ -143,6 +162,11 @@ class Threads:
         free = Change(status=Status.READY, release=True)
         yield Settle(self.committer.submit(Append(held.uid, held.id, held.epoch, worker, (), free)))
         return (yield Read(lambda: self.record(record.id)))  # type: ignore[no-any-return]
+
+
+def is_own(ticket: Ticket, made: RunRecord | None) -> bool:
+    """Whether what was submitted is what there is now, and not a thread that somebody else was faster to make."""
+    return not isinstance(ticket.write, Create) or made is None or made.uid == ticket.write.record.uid
 
 
 def submitted(pen: Pen, act: Act) -> Op[Ticket]:
