@@ -13,7 +13,7 @@ again, and LangGraph's serializer reads them. Anything else is kept as the bytes
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import ormsgpack
@@ -22,7 +22,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.codec.tree import TAG, Tree, from_base64, to_base64
 from holdfast.errors import NotStorable, TypeMissing, UsageError
-from holdfast.integrations.langgraph.marks import PACK, Marks
+from holdfast.integrations.langgraph.marks import PACK, Marks, Seen
 
 _EXTENSION = "msgpack:"
 _OF_FIELDS = (2, 4, 5)  # extensions for objects that are given as a class and its fields
@@ -61,6 +61,13 @@ class Cells:
             return self.serde.loads_typed((kind, data))
         except NotImplementedError as error:
             raise TypeMissing(place, f"it is of serialization type {kind!r}; give the saver that serializer") from error
+
+    def seen(self, writes: Sequence[tuple[str, Any]], trees: Sequence[Tree]) -> dict[int, Seen]:
+        """The objects in lists that were written, by their ids, if each has a tree of its own."""
+        if not self.by_element:
+            return {}
+        lists = ((value, tree) for (_, value), tree in zip(writes, trees, strict=True) if type(value) is list)
+        return {id(seen.value): seen for value, tree in lists if type(tree) is list for seen in Seen.of(value, tree)}
 
     def marks(self) -> Marks:
         """To tell whether a list has only grown since."""

@@ -17,15 +17,20 @@ earlier saves still have them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import getitem, is_
 from typing import Any
 
 from msgspec import Struct
 
 from holdfast.codec import Tree, diff
+from holdfast.codec.tree import TAG
 from holdfast.journal import Data
 
 BETWEEN = "|"  # the parts of a namespace
 TASK = ":"  # a part of a namespace, and the task that it is the graph of
+
+_PART = "part"  # of a list: [first, count]; stands for what the checkpoint says itself
 
 State = dict[str, Any]
 
@@ -166,6 +171,51 @@ def task_data(ns: str, id: str, task: str, path: str, writes: list[list[Any]]) -
     return {"key": f"{id}/{task}", "tool": node, "ns": ns, "of": id, "task": task, "path": path, "result": writes}
 
 
+def referring(data: Data, ns: str, before: State, channels: Mapping[str, Tree]) -> Data:
+    """What a task wrote, as it is stored with the checkpoint that it led to.
+
+    Elements that the checkpoint has added to a list are not said twice: they are the same objects in both.
+    """
+    if data["ns"] != ns:
+        return data
+    old = before["sub"].get(ns, {}) if ns else before["state"]
+    result = [_referring(write, old.get(write[1]), channels.get(write[1])) for write in data["result"]]
+    return {**data, "result": result}
+
+
+def _referring(write: list[Any], old: Tree, now: Tree) -> list[Any]:
+    index, channel, tree = write
+    if type(tree) is list and tree and type(old) is list and type(now) is list:
+        for start in range(len(old), len(now) - len(tree) + 1):
+            if all(map(is_, tree, now[start : start + len(tree)])):
+                return [index, channel, {TAG: _PART, "v": [start, len(tree)]}]
+    return write
+
+
 def tasks_in(data: Data) -> Sequence[Data]:
     """What tasks wrote, of an entry's payload: it is such an entry, or a checkpoint that took some along."""
-    return (data,) if "of" in data else data.get("tasks", ())
+    if "of" in data:
+        return (data,)
+    return [
+        {**task, "result": [_referred(write, task["ns"], data) for write in task["result"]]}
+        for task in data.get("tasks", ())
+    ]
+
+
+def _referred(write: list[Any], ns: str, data: Data) -> list[Any]:
+    index, channel, tree = write
+    if type(tree) is dict and tree.get(TAG) == _PART:
+        start, count = tree["v"]
+        front, elements = _added(data, ("sub", ns, channel) if ns else ("state", channel))
+        return [index, channel, elements[start - front : start - front + count]]
+    return write
+
+
+def _added(data: Data, path: Sequence[str]) -> tuple[int, list[Tree]]:
+    """What a save says of a list: the number of the first element that it names, and it and all that follow."""
+    part: Any = {"s": data["s"]} if "s" in data else data["d"]
+    for depth, name in enumerate(path):
+        if name in part.get("s", ()):
+            return 0, reduce(getitem, path[depth:], part["s"])
+        part = part["d"][name]
+    return part["l"][0], part["l"][2]

@@ -10,13 +10,16 @@ element may have been changed in place: the same object need not say the same. W
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress, count
 from operator import attrgetter
 from typing import Any
 
 import ormsgpack
+from msgspec import Struct
 from pydantic import BaseModel
+
+from holdfast.codec.tree import Tree
 
 PIECE = 16  # elements
 
@@ -82,6 +85,25 @@ class Marks:
         return [
             ormsgpack.packb(shallow[start : start + PIECE], self._dump, PACK) for start in range(0, len(values), PIECE)
         ]
+
+
+class Seen(Struct, frozen=True):
+    """An object that is compared by its fields, as it was when its tree was made."""
+
+    value: Any
+    fields: dict[str, Any]
+    tree: Tree
+
+    @classmethod
+    def of(cls, values: Sequence[Any], trees: Sequence[Tree]) -> Iterator[Seen]:
+        """Those of these values that are such objects."""
+        for value, tree in zip(values, trees, strict=True):
+            if type(tree) is dict and _is_plain(value):
+                yield cls(value, dict(value.__dict__), tree)
+
+    def is_still(self, value: Any) -> bool:
+        """Whether this is the object, unchanged."""
+        return self.value is value and _is_plain(value) and bool(value.__dict__ == self.fields)
 
 
 def _shallow(value: Any) -> Any:

@@ -25,14 +25,14 @@ from holdfast.engine.redact import erasure_data
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.cells import Cells
 from holdfast.integrations.langgraph.layout import Contents, Header
-from holdfast.integrations.langgraph.marks import Marks
+from holdfast.integrations.langgraph.marks import Marks, Seen
 from holdfast.journal import Data, next_entry, wants_snapshot
 from holdfast.model import Append, Change, Create, Entry, Kind, RunRecord
 
 MAX_NOTED = 100  # checkpoints of which is noted who wrote to them here
 SHORT = 2 * 1024  # bytes that are not compressed: that would take longer than all else that is done for a checkpoint
 SMALL = 2 * 1024  # bytes of a state that is stored as a whole: to find out what changed takes longer than to write it
-MAX_ALONG = 16 * 1024  # bytes of what a task wrote, that a checkpoint takes along
+MAX_ALONG = 16 * 1024  # bytes of what a task wrote, that a checkpoint takes along without becoming too large by it
 
 
 class Kept(Struct, frozen=True):
@@ -46,11 +46,11 @@ class Kept(Struct, frozen=True):
 class Parked:
     """What a task wrote, and is not submitted yet, or by which write it was. Who wrote it waits here meanwhile."""
 
-    __slots__ = ("data", "gate", "text", "ticket")
+    __slots__ = ("data", "gate", "seen", "ticket")
 
-    def __init__(self, data: Data) -> None:
+    def __init__(self, data: Data, seen: Mapping[int, Seen]) -> None:
         self.data = data
-        self.text = to_text(data)
+        self.seen = seen
         self.ticket: Ticket | None = None
         self.gate = threading.Lock()
         self.gate.acquire()
@@ -104,12 +104,16 @@ class Pen:
         Its seq, and which writes to it came before, are filled in here.
         """
         with self.lock:
-            seq, taken = self._end[0] + 1, self._fitting()
-            for parked in taken:
-                self._note(parked.data, seq)
+            seq, taken, along = self._end[0] + 1, [], []
+            for parked in self._parked:
+                text = to_text(layout.referring(parked.data, header.ns, self.state, given.channels))
+                if len(text) <= MAX_ALONG:
+                    taken.append(parked)
+                    along.append(Raw(text))
+                    self._note(parked.data, seq)
             early = dict.fromkeys(self._written_so_far(header.ns, header.id))
             header = replace(header, seq=seq, early=tuple(early))
-            entry = self._save(layout.placed(self.state, header, given), [Raw(parked.text) for parked in taken])
+            entry = self._save(layout.placed(self.state, header, given), along)
             self._last[header.ns] = header.id
             ticket = self._submit([entry])
             for parked in taken:
@@ -154,7 +158,8 @@ class Pen:
             return cells.tree(value, place)
         marks = self._marks.get((ns, name))
         if marks is not None and type(old) is list and marks.length == len(old) and marks.begin(value):
-            tree = old + [cells.tree(each, place) for each in value[len(old) :]] if len(value) > len(old) else old
+            new = value[len(old) :]
+            tree = old + [self._seen(each) or cells.tree(each, place) for each in new] if new else old
         else:
             marks = self._marks[ns, name] = cells.marks()
             whole = cells.tree(value, place)
@@ -162,6 +167,13 @@ class Pen:
             tree = whole
         marks.add(value, marks.length)
         return tree
+
+    def _seen(self, value: Any) -> Tree:
+        """The tree of an object that a task has just written, if it is still what it was then."""
+        for parked in self._parked:
+            if (seen := parked.seen.get(id(value))) is not None and seen.is_still(value):
+                return seen.tree
+        return None
 
     def _written_so_far(self, ns: str, id: str) -> list[int]:
         """The writes to a checkpoint that came before it, or before it is put once more."""
@@ -178,10 +190,10 @@ class Pen:
 
     # --- writes
 
-    def park(self, data: Data) -> Parked:
+    def park(self, data: Data, seen: Mapping[int, Seen]) -> Parked:
         """Leave what a task wrote to the checkpoint that mostly follows at once."""
         with self.lock:
-            parked = Parked(data)
+            parked = Parked(data, seen)
             self._parked.append(parked)
             return parked
 
@@ -191,7 +203,7 @@ class Pen:
             if parked.ticket is None:
                 self._parked.remove(parked)
                 self._note(parked.data, self._end[0] + 1)
-                parked.ticket = self._submit([self._sealed(Kind.DONE, parked.text, self._saved)])
+                parked.ticket = self._submit([self._entry(Kind.DONE, parked.data)])
             return parked.ticket
 
     def _note(self, data: Data, seq: int) -> None:
@@ -199,10 +211,6 @@ class Pen:
         if key not in self._writes and len(self._writes) >= MAX_NOTED:
             self._writes.pop(next(iter(self._writes)))
         self._writes.setdefault(key, []).append(seq)
-
-    def _fitting(self) -> list[Parked]:
-        """What a checkpoint takes along: not so much that it could become too large by it."""
-        return [parked for parked in self._parked if len(parked.text) <= MAX_ALONG]
 
     # --- all of it
 

@@ -279,9 +279,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         if not kept:
             return None
         data = task_data(ns, id, task, path, kept)
+        seen = cells.seen(writes, [tree for _, _, tree in kept])
 
         def act(pen: Pen) -> Parked:
-            return pen.park(data)
+            return pen.park(data, seen)
 
         def lasts() -> bool | None:
             return False if ends_with(ns, (channel for channel, _ in writes)) else None
