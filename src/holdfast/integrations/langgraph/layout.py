@@ -33,6 +33,7 @@ TASK = ":"  # a part of a namespace, and the task that it is the graph of
 _PART = "part"  # of a list: [first, count]; stands for what the checkpoint says itself
 
 State = dict[str, Any]
+Grown = dict[tuple[str, str], int]  # lists that are the same objects as before, but longer: how long they were
 
 
 class Header(Struct, frozen=True, omit_defaults=True):
@@ -141,7 +142,7 @@ def placed(state: State, header: Header, given: Contents) -> State:
     }
 
 
-def difference(before: State, after: State) -> Data:
+def difference(before: State, after: State, grown: Grown) -> Data:
     """How a state differs from the one before. The header is always in it as a whole, to be read by itself."""
     whole: Data = {"step": after["step"], "checkpoint": after["checkpoint"]}
     inside: Data = {}
@@ -151,7 +152,19 @@ def difference(before: State, after: State) -> Data:
             whole[name] = delta["="]
         elif delta is not None:
             inside[name] = delta
+    for (ns, channel), length in grown.items():
+        _add_growth(whole, inside, ("sub", ns) if ns else ("state",), channel, after, length)
     return {"d": inside, "s": whole} if inside else {"s": whole}
+
+
+def _add_growth(put: Data, inside: Data, path: Sequence[str], channel: str, part: dict[str, Any], length: int) -> None:
+    """Add to a difference that a list has grown, unless what it is in is there as a whole."""
+    for name in path:
+        if name in put:
+            return
+        part, delta = part[name], inside.setdefault(name, {})
+        put, inside = delta.get("s", {}), delta.setdefault("d", {})
+    inside[channel] = {"l": [length, 0, part[channel][length:]]}
 
 
 def _without(parts: dict[str, Any], gone: Sequence[str]) -> dict[str, Any]:
@@ -171,22 +184,21 @@ def task_data(ns: str, id: str, task: str, path: str, writes: list[list[Any]]) -
     return {"key": f"{id}/{task}", "tool": node, "ns": ns, "of": id, "task": task, "path": path, "result": writes}
 
 
-def referring(data: Data, ns: str, before: State, channels: Mapping[str, Tree]) -> Data:
+def referring(data: Data, ns: str, channels: Mapping[str, Any], grown: Grown) -> Data:
     """What a task wrote, as it is stored with the checkpoint that it led to.
 
     Elements that the checkpoint has added to a list are not said twice: they are the same objects in both.
     """
-    if data["ns"] != ns:
+    if data["ns"] != ns or not grown:
         return data
-    old = before["sub"].get(ns, {}) if ns else before["state"]
-    result = [_referring(write, old.get(write[1]), channels.get(write[1])) for write in data["result"]]
+    result = [_referring(write, channels.get(write[1]), grown.get((ns, write[1]))) for write in data["result"]]
     return {**data, "result": result}
 
 
-def _referring(write: list[Any], old: Tree, now: Tree) -> list[Any]:
+def _referring(write: list[Any], now: Any, length: int | None) -> list[Any]:
     index, channel, tree = write
-    if type(tree) is list and tree and type(old) is list and type(now) is list:
-        for start in range(len(old), len(now) - len(tree) + 1):
+    if type(tree) is list and tree and length is not None:
+        for start in range(length, len(now) - len(tree) + 1):
             if all(map(is_, tree, now[start : start + len(tree)])):
                 return [index, channel, {TAG: _PART, "v": [start, len(tree)]}]
     return write

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress, count
-from operator import attrgetter
+from operator import attrgetter, is_
 from typing import Any
 
 import ormsgpack
@@ -45,9 +45,9 @@ class Marks:
         self._dump = dump
         self._plain: list[bool] = []  # whether an element is compared by its fields
         self._other: list[bool] = []  # the opposite
-        self._kinds: list[type] = []
         self._fields: list[dict[str, Any]] = []
-        self._containers: list[Any] = []  # among the fields; they are empty
+        self._objects: list[Any] = []
+        self._containers: list[Any] = []  # among the fields, or of fields that are not declared; they are empty
         self._pieces: list[bytes] = []
 
     def begin(self, values: Sequence[Any]) -> bool:
@@ -56,10 +56,16 @@ class Marks:
             return False
         # No loop of Python's own: there may be thousands of them.
         plain = list(compress(values, self._plain))
-        if any(self._containers) or list(map(type, plain)) != self._kinds or any(map(_extra_of, plain)):
+        if any(self._containers):
+            return False
+        if not (all(map(is_, plain, self._objects)) or self._are_alike(plain)):
             return False
         same = list(map(_dict_of, plain)) == self._fields  # which looks no further where a value is the same object
         return same and self._has_same_others(list(compress(values, self._other)))
+
+    def _are_alike(self, plain: list[Any]) -> bool:
+        """Whether other objects are in all but their fields like those that were marked."""
+        return list(map(type, plain)) == list(map(type, self._objects)) and not any(map(_extra_of, plain))
 
     def _has_same_others(self, others: list[Any]) -> bool:
         try:
@@ -74,9 +80,10 @@ class Marks:
             self._plain.append(plain)
             self._other.append(not plain)
             if plain:
-                self._kinds.append(type(each))
+                self._objects.append(each)
                 self._fields.append(dict(each.__dict__))
-                self._containers += [one for one in each.__dict__.values() if type(one) in _CONTAINERS]
+                inside = (*each.__dict__.values(), each.__pydantic_extra__)
+                self._containers += [one for one in inside if type(one) in _CONTAINERS]
         self.length = len(self._plain)
         self._pieces = self._packed(list(compress(values, self._other)))
 
@@ -131,8 +138,10 @@ def _number(kind: type) -> int:
 
 
 def _dumps_its_fields(kind: type) -> bool:
-    """Whether a class is one of pydantic's that dumps its fields as they are."""
+    """Whether a class is one of pydantic's that dumps its fields as they are, and changes them where they are."""
     if not issubclass(kind, BaseModel) or kind.model_dump is not BaseModel.model_dump:
+        return False
+    if kind.model_config.get("validate_assignment"):
         return False
     own = kind.__pydantic_decorators__
     return not (own.model_serializers or own.field_serializers or own.computed_fields)

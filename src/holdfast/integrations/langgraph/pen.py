@@ -30,7 +30,7 @@ from holdfast.journal import Data, next_entry, wants_snapshot
 from holdfast.model import Append, Change, Create, Entry, Kind, RunRecord
 
 MAX_NOTED = 100  # checkpoints of which is noted who wrote to them here
-SHORT = 2 * 1024  # bytes that are not compressed: that would take longer than all else that is done for a checkpoint
+SHORT = 4 * 1024  # bytes that are not compressed: that would take longer than all else that is done for a checkpoint
 SMALL = 2 * 1024  # bytes of a state that is stored as a whole: to find out what changed takes longer than to write it
 MAX_ALONG = 16 * 1024  # bytes of what a task wrote, that a checkpoint takes along without becoming too large by it
 
@@ -62,7 +62,7 @@ class Pen:
     def __init__(self, record: RunRecord, saved: Saved | None, journals: Journals, committer: Committer) -> None:
         self.lock = threading.RLock()
         self.record = record
-        self.state = layout.state_of(saved.tree if saved is not None else {})
+        self.state = layout.state_of(saved.tree if saved is not None else {})  # lists in it grow; `shown` is for others
         self._journals = journals
         self._committer = committer
         self._unborn: Entry | None = None
@@ -73,6 +73,7 @@ class Pen:
         self._whole_bytes = 0
         self._last: dict[str, str] = {}  # the checkpoint that was put last, by namespace
         self._marks: dict[tuple[str, str], Marks] = {}
+        self._grown: layout.Grown = {}  # since the checkpoint before
         self._opened = record.seq
         self._plain_bytes = min(SHORT, journals.max_bytes // 2) if record.key_id is None else -1  # stored as they are
         self._parked: list[Parked] = []
@@ -96,6 +97,15 @@ class Pen:
         """The number and hash of the newest entry."""
         return self._end[:2]
 
+    def shown(self) -> layout.State:
+        """The state as it was saved last, for others to read: it stays as it is."""
+        sub = {ns: self._copied(ns, channels) for ns, channels in self.state["sub"].items()}
+        return {**self.state, "state": self._copied("", self.state["state"]), "sub": sub}
+
+    def _copied(self, ns: str, channels: Mapping[str, Tree]) -> dict[str, Tree]:
+        grown = self._grown
+        return {name: tree[: grown.get((ns, name))] if type(tree) is list else tree for name, tree in channels.items()}
+
     # --- checkpoints
 
     def put(self, header: Header, given: Contents) -> Ticket:
@@ -106,7 +116,7 @@ class Pen:
         with self.lock:
             seq, taken, along = self._end[0] + 1, [], []
             for parked in self._parked:
-                text = to_text(layout.referring(parked.data, header.ns, self.state, given.channels))
+                text = to_text(layout.referring(parked.data, header.ns, given.channels, self._grown))
                 if len(text) <= MAX_ALONG:
                     taken.append(parked)
                     along.append(Raw(text))
@@ -152,14 +162,16 @@ class Pen:
         return {**{name: trees[name] for name in old if name in trees}, **trees}
 
     def _tree(self, cells: Cells, ns: str, name: str, value: Any, old: Tree) -> Tree:
-        """The tree of a channel; of a list that only grew, the old elements and the new ones."""
+        """The tree of a channel. That of a list that only grew is the old one, which grows too: it may be long."""
         place = f"channel {name!r} of thread {self.record.id!r}"
         if type(value) is not list or not cells.by_element:
             return cells.tree(value, place)
         marks = self._marks.get((ns, name))
         if marks is not None and type(old) is list and marks.length == len(old) and marks.begin(value):
-            new = value[len(old) :]
-            tree = old + [self._seen(each) or cells.tree(each, place) for each in new] if new else old
+            if len(value) > len(old):
+                self._grown.setdefault((ns, name), len(old))
+                old += [self._seen(each) or cells.tree(each, place) for each in value[len(old) :]]
+            tree = old
         else:
             marks = self._marks[ns, name] = cells.marks()
             whole = cells.tree(value, place)
@@ -242,13 +254,13 @@ class Pen:
         along: Data = {"tasks": tasks} if tasks else {}
         whole = self._saved is None or self._chain_bytes <= SMALL
         if not whole:
-            text = to_text({"d": layout.difference(self.state, state), **along})
+            text = to_text({"d": layout.difference(self.state, state, self._grown), **along})
             whole = self._should_be_whole(len(text), state)
         if whole:
             text = to_text({"s": state, **along})
             self._snapshot, self._chain_bytes = self._end[0] + 1, 0
         entry = self._sealed(Kind.SAVED, text, self._snapshot)
-        self.state, self._saved = state, entry.seq
+        self.state, self._saved, self._grown = state, entry.seq, {}
         self._chain_bytes += len(text)
         return entry
 

@@ -66,7 +66,7 @@ class Threads:
         if pen is not None and pen.record.uid == record.uid:
             with pen.lock:
                 if pen.end == (record.seq, record.hash):
-                    return pen.state
+                    return pen.shown()
         saved = self.journals.state(record)
         known = saved is not None and layout.is_checkpoint(saved.tree, saved.seq)
         return dict(saved.tree) if saved is not None and known else layout.blank()
