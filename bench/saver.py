@@ -28,7 +28,7 @@ THREADS = 50
 THREAD_STEPS = 20
 MESSAGES = 1_000
 GROWTH_ROUNDS = 5
-COMMIT_BYTES = 1_200  # of a superstep of the small graph, as Holdfast stores it
+COMMIT_BYTES = 1_000  # of a superstep of the small graph, as Holdfast stores it
 
 GOALS: dict[str, float] = {
     "saver_sqlite_of_ceiling": AtLeast(0.85),

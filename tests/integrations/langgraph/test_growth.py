@@ -62,7 +62,7 @@ def written(saver: Any, config: Any) -> dict[str, list[Any]]:
 def test_what_tasks_added_is_stored_once_and_is_read_as_it_was(
     saver: HoldfastSaver, thread: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threads, "LINGER", 0.1)  # so that a checkpoint takes along what tasks wrote, also if it is late
+    monkeypatch.setattr(threads, "GATED", 0.1)  # so that a checkpoint takes along what tasks wrote, also if it is late
     theirs = InMemorySaver()
     for each in (saver, theirs):
         talking(each).invoke({"messages": [], "words": []}, thread(), durability="sync")

@@ -64,10 +64,11 @@ class Cells:
 
     def seen(self, writes: Sequence[tuple[str, Any]], trees: Sequence[Tree]) -> dict[int, Seen]:
         """The objects in lists that were written, by their ids, if each has a tree of its own."""
-        if not self.by_element:
-            return {}
-        lists = ((value, tree) for (_, value), tree in zip(writes, trees, strict=True) if type(value) is list)
-        return {id(seen.value): seen for value, tree in lists if type(tree) is list for seen in Seen.of(value, tree)}
+        found: dict[int, Seen] = {}
+        for (_, value), tree in zip(writes, trees, strict=True):
+            if type(value) is list and type(tree) is list and self.by_element:
+                found |= {id(seen.value): seen for seen in Seen.of(value, tree)}
+        return found
 
     def marks(self) -> Marks:
         """To tell whether a list has only grown since."""

@@ -45,27 +45,33 @@ class Marks:
         self._dump = dump
         self._plain: list[bool] = []  # whether an element is compared by its fields
         self._other: list[bool] = []  # the opposite
-        self._fields: list[dict[str, Any]] = []
+        self._fields: list[dict[str, Any]] = []  # as they were
         self._objects: list[Any] = []
+        self._dicts: list[dict[str, Any]] = []  # the fields, where the objects have them
         self._containers: list[Any] = []  # among the fields, or of fields that are not declared; they are empty
         self._pieces: list[bytes] = []
 
-    def begin(self, values: Sequence[Any]) -> bool:
+    def begin(self, values: list[Any]) -> bool:
         """Whether the list begins with all the elements that were marked, unchanged."""
         if len(values) < self.length:
             return False
-        # No loop of Python's own: there may be thousands of them.
-        plain = list(compress(values, self._plain))
-        if any(self._containers):
+        plain = list(compress(values, self._plain)) if self._pieces else values
+        if any(self._containers) or not self._have_same_fields(plain):
             return False
-        if not (all(map(is_, plain, self._objects)) or self._are_alike(plain)):
-            return False
-        same = list(map(_dict_of, plain)) == self._fields  # which looks no further where a value is the same object
-        return same and self._has_same_others(list(compress(values, self._other)))
+        return not self._pieces or self._has_same_others(list(compress(values, self._other)))
 
-    def _are_alike(self, plain: list[Any]) -> bool:
-        """Whether other objects are in all but their fields like those that were marked."""
-        return list(map(type, plain)) == list(map(type, self._objects)) and not any(map(_extra_of, plain))
+    def _have_same_fields(self, plain: list[Any]) -> bool:
+        """Whether the objects are those that were marked, or like them, with the same fields.
+
+        There may be thousands of them: so there is no loop of Python's own, and little memory is looked at. Dicts are
+        compared no further where a value in them is the same object.
+        """
+        if all(map(is_, self._objects, plain)):
+            return self._dicts == self._fields
+        plain = plain[: len(self._objects)]
+        if list(map(type, plain)) != list(map(type, self._objects)) or any(map(_extra_of, plain)):
+            return False
+        return list(map(_dict_of, plain)) == self._fields
 
     def _has_same_others(self, others: list[Any]) -> bool:
         try:
@@ -73,7 +79,7 @@ class Marks:
         except (TypeError, ValueError):  # it can no longer be stored, and that will be told
             return False
 
-    def add(self, values: Sequence[Any], start: int) -> None:
+    def add(self, values: list[Any], start: int) -> None:
         """Mark the elements of a list from ``start`` on."""
         for each in values[start:]:
             plain = _is_plain(each)
@@ -81,11 +87,13 @@ class Marks:
             self._other.append(not plain)
             if plain:
                 self._objects.append(each)
+                self._dicts.append(each.__dict__)
                 self._fields.append(dict(each.__dict__))
                 inside = (*each.__dict__.values(), each.__pydantic_extra__)
                 self._containers += [one for one in inside if type(one) in _CONTAINERS]
         self.length = len(self._plain)
-        self._pieces = self._packed(list(compress(values, self._other)))
+        others = list(compress(values, self._other)) if len(self._objects) < self.length else []
+        self._pieces = self._packed(others)
 
     def _packed(self, values: list[Any]) -> list[bytes]:
         shallow = [_shallow(each) for each in values]
@@ -138,10 +146,10 @@ def _number(kind: type) -> int:
 
 
 def _dumps_its_fields(kind: type) -> bool:
-    """Whether a class is one of pydantic's that dumps its fields as they are, and changes them where they are."""
+    """Whether a class is one of pydantic's that dumps its fields as they are, and that keeps them where they are."""
     if not issubclass(kind, BaseModel) or kind.model_dump is not BaseModel.model_dump:
         return False
-    if kind.model_config.get("validate_assignment"):
+    if kind.model_config.get("validate_assignment"):  # then each change makes another dict of them
         return False
     own = kind.__pydantic_decorators__
     return not (own.model_serializers or own.field_serializers or own.computed_fields)

@@ -129,18 +129,16 @@ class Pen:
             for parked in taken:
                 parked.ticket = ticket
             self._parked = [one for one in self._parked if one.ticket is None]
-            self._let_go()
+            self.let_go()  # they would have got in the way of the graph, and can end while this one is committed
             self._along = taken
             return ticket
 
-    def _let_go(self) -> None:
-        """Wake the threads that wait for what the checkpoint before took along.
-
-        At once after its commit they would get in the way of the graph. Now they can end while this one is committed.
-        """
+    def let_go(self) -> None:
+        """Wake the threads that wait for what the checkpoint before took along."""
         for parked in self._along:
             if parked.ticket is not None and parked.ticket.settled:
                 parked.gate.release()
+        self._along = []
 
     def encoded(
         self,
@@ -209,14 +207,19 @@ class Pen:
             self._parked.append(parked)
             return parked
 
-    def write(self, parked: Parked) -> Ticket:
+    def write_parked(self, parked: Parked) -> Ticket:
         """Submit what a task wrote, unless a checkpoint has taken it along."""
         with self.lock:
             if parked.ticket is None:
                 self._parked.remove(parked)
-                self._note(parked.data, self._end[0] + 1)
-                parked.ticket = self._submit([self._entry(Kind.DONE, parked.data)])
+                parked.ticket = self.write(parked.data)
             return parked.ticket
+
+    def write(self, data: Data) -> Ticket:
+        """Submit what a task wrote."""
+        with self.lock:
+            self._note(data, self._end[0] + 1)
+            return self._submit([self._entry(Kind.DONE, data)])
 
     def _note(self, data: Data, seq: int) -> None:
         key = data["ns"], data["of"]

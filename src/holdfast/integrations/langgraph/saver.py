@@ -35,7 +35,7 @@ from holdfast.integrations.langgraph import keeping, listing, reading
 from holdfast.integrations.langgraph.cells import Cells, check_serde
 from holdfast.integrations.langgraph.guard import Guard, ends_with, lasts_after
 from holdfast.integrations.langgraph.layout import Contents, Header, task_data
-from holdfast.integrations.langgraph.pen import Parked, Pen
+from holdfast.integrations.langgraph.pen import Pen
 from holdfast.integrations.langgraph.threads import Act, Threads
 
 DIGITS = 12  # of a channel's version
@@ -202,6 +202,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         put = self._checkpoint(config, checkpoint, metadata, new_versions)
         if self._guard is None:
             self._threads.write_at_once(put.thread, put.act)
+            if put.lasts() is False:
+                self._threads.let_go(put.thread)
         else:
             self._run(self._write(config, put))
         return reading.config_of(config["configurable"]["thread_id"], put.ns, put.id)
@@ -279,15 +281,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         if not kept:
             return None
         data = task_data(ns, id, task, path, kept)
+        if ends_with(ns, (channel for channel, _ in writes)):  # no checkpoint follows
+            return _Writing(thread, ns, id, lambda pen: pen.write(data), lambda: False)
         seen = cells.seen(writes, [tree for _, _, tree in kept])
-
-        def act(pen: Pen) -> Parked:
-            return pen.park(data, seen)
-
-        def lasts() -> bool | None:
-            return False if ends_with(ns, (channel for channel, _ in writes)) else None
-
-        return _Writing(thread, ns, id, act, lasts)
+        return _Writing(thread, ns, id, lambda pen: pen.park(data, seen), lambda: None)
 
     def _write(self, config: RunnableConfig, writing: _Writing) -> Op[None]:
         if self._guard is None:

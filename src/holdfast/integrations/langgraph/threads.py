@@ -27,6 +27,7 @@ AT_HAND = 1_000  # threads
 TRIES = 100  # of a write that others were faster than
 
 LINGER = 0.001  # seconds that what a task wrote waits for the checkpoint that mostly follows, which takes it along
+GATED = 0.003  # the same of a thread, which is woken when it is a good time for it
 
 CLOCK = SystemClock()  # for waiting, also where a test has a clock of its own
 
@@ -112,8 +113,8 @@ class Threads:
             try:
                 made = act(pen)
                 if isinstance(made, Parked):
-                    made.gate.acquire(timeout=LINGER)
-                    made = pen.write(made)
+                    made.gate.acquire(timeout=GATED)
+                    made = pen.write_parked(made)
                 if is_own(made, made.result() if made.settled else self.committer.settle(made)):
                     return
                 self.forget(pen)
@@ -123,6 +124,13 @@ class Threads:
                 self.forget(pen)
                 raise
         drive(self.write(id, act), self.committer)
+
+    def let_go(self, id: str) -> None:
+        """Wake those who wait for what the last checkpoint of a thread took along: no other one follows at once."""
+        pen = self._pens.get(id)
+        if pen is not None:
+            with pen.lock:
+                pen.let_go()
 
     def forget(self, pen: Pen) -> None:
         """Make another pen next time."""
@@ -175,7 +183,7 @@ def submitted(pen: Pen, act: Act) -> Op[Ticket]:
     if isinstance(made, Ticket):
         return made
     yield Nap(CLOCK, LINGER, made.gate)
-    return pen.write(made)
+    return pen.write_parked(made)
 
 
 def check_goes_on(record: RunRecord) -> None:
