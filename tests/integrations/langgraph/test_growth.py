@@ -150,3 +150,25 @@ def test_an_object_is_known_again_only_if_it_is_unchanged() -> None:
     message.extra = 1  # type: ignore[attr-defined]
     assert not seen.is_still(message)
     assert not list(Seen.of([Strict(a="a"), 1, "text"], [{}, 1, "text"])), "these are compared in packed form"
+
+
+@pytest.mark.parametrize("workers", [1, None])
+def test_many_tasks_at_a_time_and_few_threads_for_them(saver: HoldfastSaver, thread: Any, workers: int | None) -> None:
+    """What they wrote does not wait for a checkpoint that needs their threads."""
+    for each in (saver, theirs := InMemorySaver()):
+        graph = StateGraph(Talk)
+        graph.add_node("hub", lambda state: {"words": ["hub"]})
+        names = [f"task{n}" for n in range(12)]
+        for name in names:
+            graph.add_node(name, lambda state, name=name: {"words": [name], "messages": [HumanMessage(name, id=name)]})
+            graph.add_edge("hub", name)
+        graph.add_node("join", lambda state: {"words": ["join"]})
+        graph.add_edge(START, "hub")
+        graph.add_edge(names, "join")
+        graph.add_conditional_edges("join", lambda state: "hub" if len(state["words"]) < 40 else END)
+        config = thread() if workers is None else {**thread(), "max_concurrency": workers}
+        graph.compile(checkpointer=each).invoke({"words": [], "messages": []}, config, durability="sync")
+    assert written(saver, thread()) == written(theirs, thread())
+    pen = saver._threads._pens["t"]
+    assert not pen._parked
+    assert not pen.waiting

@@ -97,6 +97,14 @@ def test_a_dead_holder_does_not_block(saver: HoldfastSaver, opened: Any, kill: A
     assert len(list(saver.list(thread()))) == 2
 
 
+def test_a_thread_that_was_looked_for_in_vain_may_be_there_when_it_is_made(saver_of: Any, thread: Any) -> None:
+    one, other = saver_of(), saver_of()
+    assert one.get_tuple(thread()) is None
+    put(other, thread(checkpoint_ns=""), "theirs")
+    put(one, thread(checkpoint_ns=""), "ours")
+    assert [found.checkpoint["channel_values"]["a"] for found in other.list(thread())] == ["ours", "theirs"]
+
+
 def test_who_is_always_late_is_told_in_the_end(saver_of: Any, thread: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     saver, other = saver_of(), saver_of()
     put(saver, thread(checkpoint_ns=""), 1)

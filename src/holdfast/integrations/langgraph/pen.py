@@ -29,6 +29,8 @@ from holdfast.integrations.langgraph.marks import Marks, Seen
 from holdfast.journal import Data, next_entry, wants_snapshot
 from holdfast.model import Append, Change, Create, Entry, Kind, RunRecord
 
+MAX_PARKED = 3  # writes of tasks that wait for a checkpoint at a time: LangGraph has five threads or more
+AFTER_VAIN = 16  # writes that do not wait, after others have
 MAX_NOTED = 100  # checkpoints of which is noted who wrote to them here
 SHORT = 4 * 1024  # bytes that are not compressed: that would take longer than all else that is done for a checkpoint
 SMALL = 2 * 1024  # bytes of a state that is stored as a whole: to find out what changed takes longer than to write it
@@ -77,6 +79,7 @@ class Pen:
         self._opened = record.seq
         self._plain_bytes = min(SHORT, journals.max_bytes // 2) if record.key_id is None else -1  # stored as they are
         self._parked: list[Parked] = []
+        self._in_vain = 0
         self._along: list[Parked] = []  # what the last checkpoint took along
         self._writes: dict[tuple[str, str], list[int]] = {}  # made with this pen, by checkpoint
         if saved is not None and layout.is_checkpoint(saved.tree, saved.seq):
@@ -132,6 +135,11 @@ class Pen:
             self.let_go()  # they would have got in the way of the graph, and can end while this one is committed
             self._along = taken
             return ticket
+
+    @property
+    def waiting(self) -> int:
+        """How many threads wait for what the checkpoint before took along."""
+        return len(self._along)
 
     def let_go(self) -> None:
         """Wake the threads that wait for what the checkpoint before took along."""
@@ -200,9 +208,19 @@ class Pen:
 
     # --- writes
 
-    def park(self, data: Data, seen: Mapping[int, Seen]) -> Parked:
-        """Leave what a task wrote to the checkpoint that mostly follows at once."""
+    def park(self, data: Data, seen: Mapping[int, Seen]) -> Parked | Ticket:
+        """Leave what a task wrote to the checkpoint that mostly follows at once.
+
+        Not if many are waiting, in threads that the graph may need for what they wait for, or if one has waited in
+        vain; nor the next ones after that.
+        """
         with self.lock:
+            if len(self._parked) >= MAX_PARKED or self._in_vain:
+                self._in_vain = (self._in_vain or AFTER_VAIN) - 1
+                for parked in self._parked[:]:
+                    self.write_parked(parked)
+                    parked.gate.release()
+                return self.write(data)
             parked = Parked(data, seen)
             self._parked.append(parked)
             return parked
@@ -214,6 +232,13 @@ class Pen:
                 self._parked.remove(parked)
                 parked.ticket = self.write(parked.data)
             return parked.ticket
+
+    def end_waiting(self, parked: Parked) -> Ticket:
+        """Submit what a task wrote and no checkpoint has taken along while it waited for one."""
+        with self.lock:
+            if parked.ticket is None:
+                self._in_vain = AFTER_VAIN
+            return self.write_parked(parked)
 
     def write(self, data: Data) -> Ticket:
         """Submit what a task wrote."""

@@ -202,8 +202,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         put = self._checkpoint(config, checkpoint, metadata, new_versions)
         if self._guard is None:
             self._threads.write_at_once(put.thread, put.act)
-            if put.lasts() is False:
-                self._threads.let_go(put.thread)
+            self._threads.let_go(put.thread, put.lasts)
         else:
             self._run(self._write(config, put))
         return reading.config_of(config["configurable"]["thread_id"], put.ns, put.id)

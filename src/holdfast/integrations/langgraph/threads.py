@@ -48,6 +48,7 @@ class Threads:
         self.committer = hf._committer
         self._lock = threading.RLock()
         self._pens: OrderedDict[str, Pen] = OrderedDict()
+        self._absent: set[str] = set()  # threads that were looked for and are not there, so one can be made at once
         self._indexes: OrderedDict[str, tuple[threading.RLock, Index]] = OrderedDict()
 
     # --- reading
@@ -55,7 +56,11 @@ class Threads:
     def record(self, id: str) -> RunRecord | None:
         """The run of a thread, if there is one."""
         record = self.store.get(check_id(id))
-        if record is not None and record.workflow != WORKFLOW:
+        if record is None:
+            if len(self._absent) >= AT_HAND:
+                self._absent.clear()
+            self._absent.add(id)
+        elif record.workflow != WORKFLOW:
             raise DefinitionChanged(
                 id, f"it is a run of {record.workflow!r}, and no thread of LangGraph; use another thread_id"
             )
@@ -90,7 +95,7 @@ class Threads:
 
         ``act`` decides and submits. It may be called more than once.
         """
-        for tried in range(TRIES):
+        for _ in range(TRIES):
             pen = self._pens.get(id) or (yield from self._pen(id))
             try:
                 ticket = yield from submitted(pen, act)
@@ -99,11 +104,10 @@ class Threads:
                 self.forget(pen)
             except LeaseLost:
                 self.forget(pen)
-                if tried == TRIES - 1:
-                    raise
             except BaseException:  # what is remembered of it may be wrong now
                 self.forget(pen)
                 raise
+        raise LeaseLost(id, f"others were faster {TRIES} times")
 
     def write_at_once(self, id: str, act: Act) -> None:
         """The same, blocking; without the way through an operation, where there is nothing to find out before."""
@@ -114,7 +118,7 @@ class Threads:
                 made = act(pen)
                 if isinstance(made, Parked):
                     made.gate.acquire(timeout=GATED)
-                    made = pen.write_parked(made)
+                    made = pen.end_waiting(made)
                 if is_own(made, made.result() if made.settled else self.committer.settle(made)):
                     return
                 self.forget(pen)
@@ -125,10 +129,14 @@ class Threads:
                 raise
         drive(self.write(id, act), self.committer)
 
-    def let_go(self, id: str) -> None:
-        """Wake those who wait for what the last checkpoint of a thread took along: no other one follows at once."""
+    def let_go(self, id: str, lasts: Callable[[], bool | None]) -> None:
+        """Wake those who wait for what a checkpoint took along, if it is the last or if they are many.
+
+        A single one may as well wait until the next checkpoint is committed, and does not disturb the graph till then.
+        But the graph may need the threads of many.
+        """
         pen = self._pens.get(id)
-        if pen is not None:
+        if pen is not None and pen.waiting and (pen.waiting > 1 or lasts() is False):
             with pen.lock:
                 pen.let_go()
 
@@ -144,7 +152,8 @@ class Threads:
             self._pens.pop(id, None)
 
     def _pen(self, id: str) -> Op[Pen]:
-        record = yield from self.writable(id)
+        record = None if id in self._absent else (yield from self.writable(id))
+        self._absent.discard(id)  # if it is there after all, that is found out when it is made
         if record is None:
             pen = Pen.of_new(self.hf._first(id, WORKFLOW, None, {}), self.journals, self.committer)
         else:
@@ -183,7 +192,7 @@ def submitted(pen: Pen, act: Act) -> Op[Ticket]:
     if isinstance(made, Ticket):
         return made
     yield Nap(CLOCK, LINGER, made.gate)
-    return pen.write_parked(made)
+    return pen.end_waiting(made)
 
 
 def check_goes_on(record: RunRecord) -> None:
