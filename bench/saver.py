@@ -24,6 +24,8 @@ from holdfast.stores import migrate
 from holdfast.stores.sqlite_file import PAGE_SIZE
 
 STEPS = 150
+TASKS = 10
+TURNS = 20
 THREADS = 50
 THREAD_STEPS = 20
 MESSAGES = 1_000
@@ -47,6 +49,8 @@ def measure(folder: Path, say: Say, *, quick: bool = False) -> dict[str, float]:
     rounds = 5 if quick else 21
     say(f"LangGraph on SQLite: a small graph of {STEPS} supersteps")
     figures = on_sqlite(folder, rounds)
+    say(f"LangGraph on SQLite: {TASKS} tasks at a time, and short threads")
+    figures |= wide_and_short(folder, rounds // 2)
     say(f"LangGraph on SQLite: {THREADS} threads of {THREAD_STEPS} supersteps")
     figures |= asyncio.run(many_on_sqlite(folder, rounds // 2))
     if quick:
@@ -128,6 +132,22 @@ def counting(saver: Saver, steps: int) -> Any:
     return graph.compile(checkpointer=saver)
 
 
+def branching(saver: Saver, rounds: int) -> Any:
+    """Many nodes at a time, and one that all of them lead to, again and again: two supersteps for each round."""
+    from langgraph.graph import END, START, StateGraph
+
+    State = TypedDict("State", {"xs": Annotated[list[int], operator.add]})  # noqa: UP013
+    graph = StateGraph(State)
+    names = [f"task{n}" for n in range(TASKS)]
+    for name in names:
+        graph.add_node(name, lambda state: {"xs": [1]})
+    graph.add_node("join", lambda state: {"xs": [0]})
+    graph.add_conditional_edges(START, lambda state: names)
+    graph.add_edge(names, "join")
+    graph.add_conditional_edges("join", lambda state: names if sum(state["xs"]) < TASKS * rounds else END)
+    return graph.compile(checkpointer=saver)
+
+
 def talking(saver: Saver, texts: Sequence[str], *, delta: bool = False) -> Any:
     """A node that adds a message until there are no more: a state that grows by one message for each superstep."""
     from langchain_core.messages import HumanMessage
@@ -187,6 +207,35 @@ def on_sqlite(folder: Path, rounds: int) -> dict[str, float]:
         "saver_sqlite_speedup": ratio(times["official"], times["ours"]),
         "saver_sqlite_commits_per_superstep": commits,
         **{f"saver_{name}_us": Measured.of(found, 1e6 / STEPS) for name, found in times.items()},
+    }
+
+
+def wide_and_short(folder: Path, rounds: int) -> dict[str, float]:
+    """How much faster than the official saver: many tasks at a time, and threads of three supersteps."""
+    savers = {"official": official(folder), "ours": ours(folder)}
+    wide = {name: branching(saver, TURNS // 2) for name, saver in savers.items()}
+    brief = {name: counting(saver, 2) for name, saver in savers.items()}
+
+    def branches(name: str) -> Callable[[int], None]:
+        def run(round: int) -> None:
+            wide[name].invoke({"xs": []}, config(f"w{round}"), durability="sync")
+
+        return run
+
+    def threads(name: str) -> Callable[[int], None]:
+        def run(round: int) -> None:
+            for n in range(TURNS):
+                brief[name].invoke({"n": 0}, config(f"s{round}-{n}"), durability="sync")
+
+        return run
+
+    times = in_turns({name: branches(name) for name in savers}, rounds)
+    short = in_turns({name: threads(name) for name in savers}, rounds)
+    for saver in savers.values():
+        close(saver)
+    return {
+        "saver_wide_speedup": ratio(times["official"], times["ours"]),
+        "saver_short_speedup": ratio(short["official"], short["ours"]),
     }
 
 
