@@ -23,12 +23,13 @@ from pathlib import Path
 from mutants_cli import MUTANTS as CLI
 from mutants_graphs import MUTANTS as GRAPHS
 from mutants_importers import MUTANTS as IMPORTERS
+from mutants_moves import MUTANTS as MOVES
 from mutants_pages import MUTANTS as PAGES
 from mutants_table import MUTANTS as KERNEL
 from mutants_table import Mutant
 from mutants_workflows import MUTANTS as WORKFLOWS
 
-MUTANTS = [*KERNEL, *WORKFLOWS, *GRAPHS, *IMPORTERS, *CLI, *PAGES]
+MUTANTS = [*KERNEL, *WORKFLOWS, *GRAPHS, *IMPORTERS, *MOVES, *CLI, *PAGES]
 
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ["pyproject.toml", "src", "tests", "README.md", "docs", "examples", "bench"]

@@ -127,7 +127,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     crashes: int = 0  # how often its holder died with nothing written since the time before
     crashed_at: int = -1  # the newest seq at the last of these times
     away: str | None = None  # the store in which it lives, if that is another one
-    was: Status | None = None  # while a move is under way, what it is in the end where it then lives
+    was: Status | None = None  # while a move is under way: what it is when it arrives, or `AWAY` for its copy there
 
     seq: int = -1
     hash: bytes = b""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from movers import Meanwhile, Pair, crash_at, nothing, others_work
+from movers import Meanwhile, Pair, crash_at, interrupt_at, nothing, others_work
 
 from holdfast.testing.crash import Fuse
 
@@ -35,6 +35,18 @@ def test_a_crash_at_any_point(meanwhile: Meanwhile, memdir: Path, tally: Callabl
 def test_a_crash_at_many_points(kinds: tuple[str, str], memdir: Path, tally: Callable[..., None]) -> None:
     meanwhile = others_work if kinds == ("sqlite", "sqlite") else nothing
     enumerate_crashes(kinds, meanwhile, memdir / "stores", tally, STEP)
+
+
+def test_somebody_moves_everything_back_at_any_point(memdir: Path, tally: Callable[..., None]) -> None:
+    """The first mover goes on with what it knew."""
+    pair = Pair(PAIRS[0], memdir / "stores")
+    fuse = Fuse()
+    with pair.process(fuse) as (here, there):
+        here.move(there, timeout=0)
+    found = [interrupt_at(pair, at, fuse.points) for at in fuse.distinct()]
+    violations = [one for one in found if one is not None]
+    tally("moves back at the same time", points=len(found), violations=len(violations))
+    assert not violations, "\n".join(violations[:20])
 
 
 @pytest.mark.torture

@@ -60,16 +60,16 @@ def test_who_tidies_does_not_remove_what_another_lets_live_meanwhile(
     one, another = Mover(hf._engine, there._store), Mover(hf._engine, there._store)
     journal, arrive = hf._store.journal, one._arrive
 
-    def slowly(uid: str) -> RunRecord | None:
-        monkeypatch.setattr(hf._store, "journal", journal)
-        assert arrive(uid) == "run"
-        assert hf._store.settle(uid, here=False)
-        return journal(uid)
+    def meanwhile(record: RunRecord) -> str | None:
+        def slowly(uid: str) -> RunRecord | None:
+            monkeypatch.setattr(hf._store, "journal", journal)
+            assert arrive(record) == "run"
+            assert hf._store.settle(uid, epoch=record.epoch)
+            return journal(uid)
 
-    def meanwhile(uid: str) -> str | None:
         monkeypatch.setattr(hf._store, "journal", slowly)
         another.tidy()
-        return arrive(uid)
+        return arrive(record)
 
     monkeypatch.setattr(one, "_arrive", meanwhile)
     one.move(one.plan(Filter())[0])
@@ -93,13 +93,15 @@ def test_one_that_is_moved_back_before_its_mover_is_done_is_not_lost(
         assert back.move(back.plan(Filter())[0]) == ["run"]
         return settle(uid, **how)
 
-    def meanwhile(uid: str) -> str | None:
-        assert settle(uid, here=False)
-        return arrive(uid)
+    def meanwhile(record: RunRecord) -> str | None:
+        copy = hf._store.journal(record.uid)
+        assert copy is not None
+        assert not settle(copy.uid, epoch=copy.epoch), "a copy that is to become the run is not given up"
+        return arrive(record)
 
-    def arrived(uid: str) -> str | None:
+    def arrived(record: RunRecord) -> str | None:
         monkeypatch.setattr(hf._store, "settle", late)
-        return "run" if there._store.settle(uid, here=True) else None
+        return "run" if there._store.settle(record.uid, epoch=record.epoch, here=record.was) else None
 
     monkeypatch.setattr(back, "_arrive", meanwhile)
     monkeypatch.setattr(first, "_arrive", arrived)

@@ -157,7 +157,7 @@ class Pair:
             run = archived_run(store, record.uid)
             assert run is not None
             hashes = [(entry.hash, entry.payload) for entry in run.entries]
-            status = record.was or record.status
+            status = record.was or record.status  # of a copy that did not arrive: away
             facts = (status, record.wake_at, record.reason, record.tags, record.rewinds, record.rollback, record.lane)
             found[record.id] = (record.uid, facts, hashes, run.items, run.taken)
         store.drop()
@@ -243,3 +243,50 @@ def finish(there: Holdfast) -> None:
     with by_hand.claim():
         assert by_hand.checkpoint().answers == {"answer": "yes"}
     assert set(done.values()) == {1}, done
+
+
+class Interruption(Fuse):
+    """Lets somebody else act at a point, and goes on."""
+
+    def __init__(self, at: int, act: Callable[[], None]) -> None:
+        super().__init__(at)
+        self.act = act
+        self.came = False
+
+    def blow(self) -> None:
+        self.came = True
+        self.act()
+
+
+def interrupt_at(pair: Pair, at: int, points: list[tuple[str, int]]) -> str | None:
+    """At that point of a move somebody moves everything in the other direction; what is wrong then, if anything is."""
+
+    def move_back() -> None:
+        with pair.process() as (here, there):
+            there.move(here, timeout=0)
+        check()
+
+    def check() -> None:
+        assert max(lives(pair).values()) <= 1, "a run lives twice"
+        assert lives(pair).keys() == pair.before.keys(), "a run is lost"
+        with pair.process() as (here, there):
+            assert ticking(here, there) <= 1, "the schedule ticks twice"
+
+    pair.rewind()
+    interruption = Interruption(at, move_back)
+    try:
+        with pair.process(interruption) as (here, there):
+            here.move(there, timeout=0)
+        assert interruption.came, "it did not come there"
+        check()
+        with pair.process() as (here, there):
+            here.move(there, timeout=0)
+            report = here.move(there, timeout=0)
+            assert (report.moved, report.left) == ((), ()), report
+            assert ticking(here, there) == 1
+        assert set(lives(pair).values()) == {1}, lives(pair)
+        with pair.process() as (_, there):
+            finish(there)
+    except (AssertionError, HoldfastError) as error:
+        return f"{points[at][0]} ({at}): {type(error).__name__}: {error}"
+    return None

@@ -3,7 +3,7 @@
 1. A run is **claimed** at the source, so that nobody drives it meanwhile. One that has ended, or was never begun, is
    not: then it departs only if nobody has claimed it since it was read, and is copied again if somebody has.
 2. It is **copied** into the target as it is stored, payloads, keys and all, as a run that is `Status.AWAY`: nobody can
-   claim it there or write to it.
+   claim it there or write to it, and whoever moves runs from there leaves it alone.
 3. The copy is read back, and **verified** by its hash chain.
 4. The run **departs**: at the source it is marked as away. That is the moment at which it has moved. From then on
    nothing can be written to it there, also not into its inbox.
@@ -36,13 +36,14 @@ from holdfast.errors import (
     HoldfastError,
     LeaseLost,
     Moved,
+    RunBlocked,
     RunDamaged,
     StoreError,
     UsageError,
     shown,
 )
 from holdfast.model import ENDED, Append, Change, Filter, Kind, RunRecord, Status
-from holdfast.stores.base import ANY, Store, matches, moved
+from holdfast.stores.base import ANY, Store, departed, matches, moved
 from holdfast.views import LeftBehind, MoveReport
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class Mover:
             ids[record.uid] = record.id
             if record.parent is not None:
                 parents[record.uid] = record.parent
-            if record.was is not None or (record.status is not Status.AWAY and matches(record, filter)):
+            if departed(record) or (record.status is not Status.AWAY and matches(record, filter)):
                 wanted.append(record.uid)
         parts: dict[str, list[str]] = {}
         for uid in sorted(parents):
@@ -92,12 +93,11 @@ class Mover:
     def tidy(self) -> None:
         """Remove copies from the target that a move left there, and whose runs were deleted, or went elsewhere."""
         for record in list(_all(self._target, Filter(statuses=(Status.AWAY,)))):
-            if record.was is not None and record.away == self._source.place:
+            if record.was is Status.AWAY and record.away == self._source.place:
                 there = self._source.journal(record.uid)
                 gone = there is not None and there.status is Status.AWAY and there.was is None
-                over = there is None or there.hidden or (gone and there.away != self._target.place)
-                if over and self._target.settle(record.uid, here=False):  # else it was let live there just now
-                    self._target.delete(record.uid)
+                if there is None or there.hidden or (gone and there.away != self._target.place):
+                    self._target.delete(record.uid, expected=record)  # unless it was let live there just now
 
     # --- one family
 
@@ -114,9 +114,11 @@ class Mover:
                     del held[uid]
         finally:
             self._give_back(held)
-        arrived = [self._arrive(uid) for uid in uids]
-        for uid in reversed(uids):
-            self._source.settle(uid, here=False)
+        found = [self._source.journal(uid) for uid in uids]
+        gone = [record for record in found if record is not None and departed(record)]
+        arrived = [self._arrive(record) for record in gone]
+        for record in reversed(gone):
+            self._source.settle(record.uid, epoch=record.epoch)
         return [id for id in arrived if id is not None]
 
     def _claim_all(self, uids: Sequence[str], held: dict[str, tuple[RunRecord, RunRecord]]) -> list[str]:
@@ -130,6 +132,8 @@ class Mover:
             if before.status is Status.AWAY:
                 if before.was is None:
                     continue  # it was moved already
+                if not departed(before):
+                    raise RunBlocked(before.id, f"it is on its way here from {before.away}; move it from there first")
                 if before.away != self._target.place and self._target.journal(uid) is None:
                     raise moved(before)  # to somewhere else, which is to be finished first
             elif before.status in ENDED or (before.epoch == 0 and before.worker is None):
@@ -154,7 +158,7 @@ class Mover:
             return  # it departed before, and it has arrived
         whole = self._whole(uid)
         record = whole.record if before is None or claimed is None else _departed(before, claimed, "")
-        self._adopt(replace(record, away=self._source.place), whole)
+        self._adopt(self._as_copy(record), whole)
 
     def _adopt(self, record: RunRecord, whole: Archived) -> None:
         for link in record.lineage:
@@ -210,24 +214,26 @@ class Mover:
         if isinstance(outcome, HoldfastError):
             raise outcome
 
-    def _arrive(self, uid: str) -> str | None:
-        """Let the run live in the target; its id, if it does. What it is at the source can no longer change."""
-        record = self._source.journal(uid)
-        if record is None or record.was is None or not self._is_waiting(self._target.journal(uid)):
-            return None
-        arriving, mail = replace(record, away=self._source.place), [item.key for item in self._source.inbox(uid)]
+    def _arrive(self, record: RunRecord) -> str | None:
+        """Let a run that departed live in the target; its id, if it does. At the source it can no longer change."""
+        uid, arriving = record.uid, self._as_copy(record)
+        mail = [item.key for item in self._source.inbox(uid)]
         while self._is_waiting(self._target.journal(uid)):
             if not self._is_copy(arriving):
                 self._adopt(arriving, self._whole(uid))
-            if self._target.settle(uid, here=True, mail=mail):
+            if self._target.settle(uid, epoch=record.epoch, here=record.was, mail=mail):
                 return record.id
         return None  # somebody else let it
 
+    def _as_copy(self, record: RunRecord) -> RunRecord:
+        """What the target has until the run arrives. Whoever moves runs from there does not take it for one of them."""
+        return replace(record, away=self._source.place, was=Status.AWAY)
+
     def _is_waiting(self, copy: RunRecord | None) -> bool:
-        """Whether it is a copy that is to become the run, also if another mover has just taken it for one that left."""
+        """Whether it is a copy from here, that is to become the run."""
         if copy is None or copy.hidden or copy.status is not Status.AWAY:
             return False
-        return copy.was is not None or copy.away == self._source.place
+        return copy.was is Status.AWAY and copy.away == self._source.place
 
     def _is_copy(self, record: RunRecord) -> bool:
         """Whether the target has just this, with the same inbox."""

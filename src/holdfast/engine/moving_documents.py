@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.aside import aside
+from holdfast.clock import new_uid
 from holdfast.engine import queues, schedules
 from holdfast.engine.drive import Async, Call, Nap, Op, Read, Request
 from holdfast.engine.schedules import Plan
@@ -43,8 +44,8 @@ def move_documents(hf: Holdfast, to: Holdfast, *, timeout: float | None, dry_run
         id = document.name
         try:
             plan = schedules.read_plan(source, document)
-            if plan.away is not None and plan.was_paused is None:
-                continue
+            if plan.away is not None and (plan.was_paused is None or plan.arriving):
+                continue  # it is not here: it was moved, or is on its way here
             if dry_run or (yield from _move(hf, to, id, until)):
                 moved.append(id)
         except HoldfastError as error:  # of this one schedule; the others go on
@@ -98,14 +99,15 @@ def _hand_over(source: Store, target: Store, document: Document, plan: Plan) -> 
     """Copy, mark, let it live there, settle. False if it was changed at the source meanwhile."""
     id = document.name
     if plan.away is None:
-        _put_copy(target, id, replace(plan, paused=True, away=source.place, was_paused=plan.paused))
-        gone = replace(plan, paused=True, away=target.place, was_paused=plan.paused)
+        gone = replace(plan, paused=True, away=target.place, was_paused=plan.paused, move=new_uid(source.clock))
+        _put_copy(target, id, replace(gone, away=source.place, arriving=True))
         if not source.put_document(schedules.KIND, id, msgspec.json.encode(gone), document.version):
             return False
+        plan = gone
     elif plan.away != target.place and target.document(schedules.KIND, id) is None:
         raise ScheduleMoved(id, plan.away, settled=False)  # to somewhere else, which is to be finished first
-    schedules.change(target, id, _arrived)
-    schedules.change(source, id, lambda now: replace(now, was_paused=None) if now is not None else None)
+    schedules.change(target, id, partial(_arrived, plan))
+    schedules.change(source, id, partial(_settled, plan))
     return True
 
 
@@ -118,16 +120,22 @@ def _put_copy(target: Store, id: str, copy: Plan) -> None:
     schedules.change(target, id, put)
 
 
-def _arrived(copy: Plan | None) -> Plan | None:
-    if copy is None or copy.was_paused is None:
+def _arrived(gone: Plan, copy: Plan | None) -> Plan | None:
+    if copy is None or not copy.arriving or copy.move != gone.move:
         return None  # it has arrived before
-    return replace(copy, paused=copy.was_paused, away=None, was_paused=None)
+    return replace(copy, paused=bool(copy.was_paused), away=None, was_paused=None, move=None, arriving=False)
+
+
+def _settled(gone: Plan, now: Plan | None) -> Plan | None:
+    if now is None or now.arriving or now.move != gone.move:
+        return None  # somebody else has settled it, and it may even be back
+    return replace(now, was_paused=None, move=None)
 
 
 def _tidy(source: Store, target: Store) -> None:
     """Remove copies of schedules that were deleted at the source before they were moved."""
     for document in target.documents(schedules.KIND):
         plan = schedules.read_plan(target, document)
-        ours = plan.was_paused is not None and plan.away == source.place
+        ours = plan.arriving and plan.away == source.place
         if ours and source.document(schedules.KIND, document.name) is None:
             target.put_document(schedules.KIND, document.name, None, document.version)

@@ -76,6 +76,8 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     set_by: str | None = None
     away: str | None = None  # the store in which it is, if that is another one; here it is paused
     was_paused: bool | None = None  # while it is being moved: whether it is paused in the end where it then is
+    move: str | None = None  # by which move, the same of both; and
+    arriving: bool = False  # whether this is the copy, and not what departed
 
     def check_here(self, id: str) -> None:
         """Raise `ScheduleMoved` if it is in another store."""

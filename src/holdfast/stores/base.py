@@ -210,11 +210,12 @@ class Store(Protocol):
         What is here of the same run and is not lived in (it is away, or hidden) gives way to it: see `adoptable`.
         """
 
-    def settle(self, uid: str, *, here: bool, mail: Collection[str] | None = None) -> bool:
-        """End the move of a run that is away: from now on it lives here, or for good elsewhere.
+    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
+        """End the move of a run: its copy here becomes the run, and is what ``here`` says; or (None) the run that
+        departed from here lives for good elsewhere.
 
-        False, and nothing is done, if no move of it is under way; or if its inbox holds other items than those of the
-        keys in ``mail``, where that is given.
+        False, and nothing is done, if there is no such copy, or nothing that departed, or one of another epoch; or if
+        its inbox holds other items than those of the keys in ``mail``, where that is given.
         """
 
     def taken(self, uid: str) -> list[str]:
@@ -427,7 +428,8 @@ def may_delete(record: RunRecord, *, holder_alive: bool, expected: RunRecord | N
         return False
     if record.worker is not None and holder_alive:
         raise Claimed(record.id, f"held by {record.worker}, so it cannot be deleted now")
-    if record.was is not None:  # one of two copies, and which of them counts is not settled yet
+    is_known_copy = record.was is Status.AWAY and expected is not None and expected.was is Status.AWAY
+    if record.was is not None and not is_known_copy:  # which of the two counts is not settled yet
         raise moved(record)
     return True
 
@@ -485,17 +487,24 @@ def check_here(record: RunRecord) -> None:
 
 
 def settled(
-    record: RunRecord | None, items: Sequence[Item], *, here: bool, mail: Collection[str] | None
+    record: RunRecord | None, items: Sequence[Item], *, epoch: int, here: Status | None, mail: Collection[str] | None
 ) -> RunRecord | None:
-    """The record after a move of the run has ended, if one is under way, and its inbox holds what is expected."""
-    if record is None or record.hidden or record.status is not Status.AWAY or record.was is None:
+    """The record after a move of the run has ended, if it is what `Store.settle` wants."""
+    if record is None or record.hidden or record.status is not Status.AWAY or record.epoch != epoch:
         return None
     if mail is not None and sorted(item.key for item in items) != sorted(mail):
         return None
-    if not here:
-        return replace(record, was=None)
-    record = replace(record, status=record.was, away=None, was=None)
+    if here is None:
+        return replace(record, was=None) if departed(record) else None
+    if record.was is not Status.AWAY:
+        return None
+    record = replace(record, status=here, away=None, was=None)
     return woken(record) if any(item.wakes for item in items) else record
+
+
+def departed(record: RunRecord) -> bool:
+    """Whether a run was marked as gone, by a move that is not settled; its copy elsewhere may still be to arrive."""
+    return record.was is not None and record.was is not Status.AWAY
 
 
 def adoptable(here: RunRecord | None, record: RunRecord, entries: Sequence[Entry]) -> bool:

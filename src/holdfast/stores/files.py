@@ -554,12 +554,12 @@ class FilesStore:
         self._forget(folder)
         folder.path = self._paths[record.uid] = path
 
-    def settle(self, uid: str, *, here: bool, mail: Collection[str] | None = None) -> bool:
+    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
         with self._changing(), self._run(uid, exclusive=True) as folder:
             contents = folder.settle() if folder else None
             if folder is None or contents is None:
                 return False
-            record = settled(contents.record, folder.items(), here=here, mail=mail)
+            record = settled(contents.record, folder.items(), epoch=epoch, here=here, mail=mail)
             if record is not None:
                 folder.put(RunFile(record, contents.posted))
             return record is not None

@@ -345,12 +345,12 @@ class MemoryStore:
             if not record.hidden:
                 self._shelf.ids[record.id] = record.uid
 
-    def settle(self, uid: str, *, here: bool, mail: Collection[str] | None = None) -> bool:
+    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
         with self._changing():
             journal = self._shelf.journals.get(uid)
             if journal is None:
                 return False
-            record = settled(journal.record, list(journal.inbox.values()), here=here, mail=mail)
+            record = settled(journal.record, list(journal.inbox.values()), epoch=epoch, here=here, mail=mail)
             if record is None:
                 return False
             journal.record = record

@@ -596,13 +596,14 @@ class PostgresStore:
 
         self._link.call(act)
 
-    def settle(self, uid: str, *, here: bool, mail: Collection[str] | None = None) -> bool:
+    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
         def act(conn: Connection, again: bool) -> bool:
             record, _ = self._held(conn, self._q["lock"], uid)
             [rows] = together(conn, (self._q["inbox"], (uid,)))
-            after = settled(record, items_of(uid, rows), here=here, mail=mail)
+            after = settled(record, items_of(uid, rows), epoch=epoch, here=here, mail=mail)
             if after is None:
-                return again and record is not None and record.was is None
+                made = record is not None and (record.was is None if here is None else record.status is not Status.AWAY)
+                return again and made
             commit(conn, [self._update(after)], self._news.of())
             return True
 

@@ -538,10 +538,10 @@ class SqliteStore(SqliteFile):
         except sqlite3.IntegrityError:
             raise RunExists(record.id) from None
 
-    def settle(self, uid: str, *, here: bool, mail: Collection[str] | None = None) -> bool:
+    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
         with self._writing():
             items = [item_of(uid, *row) for row in self._db.execute(Q["inbox"], (uid,))]
-            record = settled(self._current(uid), items, here=here, mail=mail)
+            record = settled(self._current(uid), items, epoch=epoch, here=here, mail=mail)
             if record is not None:
                 self._put(record)
             return record is not None

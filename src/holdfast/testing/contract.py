@@ -158,7 +158,7 @@ class StoreContract(
             "sweep": lambda: store.sweep([held]),
             "rewrap": lambda: store.rewrap(held.uid, b"", "k", b""),
             "adopt": lambda: store.adopt(record, entries, [], []),
-            "settle": lambda: store.settle(held.uid, here=True),
+            "settle": lambda: store.settle(held.uid, epoch=held.epoch),
         }
         calls[use]()
 

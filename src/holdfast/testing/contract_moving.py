@@ -25,7 +25,7 @@ class MovingContract:
 
     def coming(self, author: Author, *kinds: str, **facts: Any) -> tuple[RunRecord, tuple[Entry, ...]]:
         """A run from elsewhere, in which nobody lives yet."""
-        how = {"status": Status.AWAY, "away": ELSEWHERE, "was": Status.READY, "queue": "q", "workflow": "w"}
+        how = {"status": Status.AWAY, "away": ELSEWHERE, "was": Status.AWAY, "queue": "q", "workflow": "w"}
         write = author.create("coming", *kinds, **{**how, "epoch": 3, **facts})
         return replace(after(write.record, Append("", "", 0, "", write.entries))), write.entries
 
@@ -64,7 +64,7 @@ class MovingContract:
 
     def test_nobody_takes_it_and_nobody_waits_for_it(self, store: Store, author: Author, clock: ManualClock) -> None:
         gone = self.departed(store, author)
-        record, entries = self.coming(author, was=Status.WAITING, wake_at=clock.now())
+        record, entries = self.coming(author, wake_at=clock.now())
         store.adopt(record, entries, [item("k")], [])
         clock.advance(1.0)
         order = Order(worker="east", queues={"q": None}, workflows=frozenset({"w"}), limit=10)
@@ -111,29 +111,29 @@ class MovingContract:
 
     @pytest.mark.parametrize("was", sorted(frozenset(Status) - {Status.AWAY, Status.RUNNING}))
     def test_it_becomes_what_it_was(self, store: Store, other: Store, author: Author, was: Status) -> None:
-        record, entries = self.coming(author, was=was, wake_at=LATER, reason="why")
+        record, entries = self.coming(author, wake_at=LATER, reason="why")
         store.adopt(record, entries, [item("k", wakes=False)], ["taken"])
-        assert store.settle(record.uid, here=True)
+        assert store.settle(record.uid, epoch=3, here=was)
         expected = replace(record, status=was, away=None, was=None)
         assert store.get("coming") == other.get("coming") == expected
         assert ([one.key for one in other.inbox(record.uid)], other.taken(record.uid)) == (["k"], ["taken"])
-        assert not store.settle(record.uid, here=True)
-        assert not store.settle(record.uid, here=False)
+        assert not store.settle(record.uid, epoch=3, here=was)
+        assert not store.settle(record.uid, epoch=3)
         allow = ANY if was in ENDED or was is Status.BLOCKED else frozenset({was})
         assert store.claim(record.uid, "east", allow).epoch == record.epoch + 1
 
     def test_what_arrived_meanwhile_wakes_it(self, store: Store, author: Author) -> None:
-        record, entries = self.coming(author, was=Status.WAITING, wake_at=LATER)
+        record, entries = self.coming(author, wake_at=LATER)
         store.adopt(record, entries, [item("k")], [])
-        store.settle(record.uid, here=True)
+        store.settle(record.uid, epoch=3, here=Status.WAITING)
         arrived = store.get("coming")
         assert arrived is not None
         assert (arrived.status, arrived.wake_at) == (Status.READY, None)
 
     def test_one_that_was_never_begun_still_is_not(self, store: Store, author: Author) -> None:
-        record, entries = self.coming(author, was=Status.WAITING, wake_at=LATER, epoch=0)
+        record, entries = self.coming(author, wake_at=LATER, epoch=0)
         store.adopt(record, entries, [item("k")], [])
-        store.settle(record.uid, here=True)
+        store.settle(record.uid, epoch=0, here=Status.WAITING)
         arrived = store.get("coming")
         assert arrived is not None
         assert (arrived.status, arrived.wake_at, arrived.epoch) == (Status.WAITING, LATER, 0)
@@ -142,9 +142,19 @@ class MovingContract:
         record, entries = self.coming(author)
         store.adopt(record, entries, [item("k"), item("l", wakes=False)], ["taken"])
         for mail in ([], ["k"], ["k", "l", "taken"]):
-            assert not store.settle(record.uid, here=True, mail=mail)
+            assert not store.settle(record.uid, epoch=3, here=Status.READY, mail=mail)
         assert store.get("coming") == record
-        assert store.settle(record.uid, here=True, mail=["l", "k"])
+        assert store.settle(record.uid, epoch=3, here=Status.READY, mail=["l", "k"])
+
+    def test_only_the_copy_of_that_move_becomes_the_run(self, store: Store, author: Author) -> None:
+        """Whoever comes late with what he read before another move neither revives a run nor gives it up."""
+        record, entries = self.coming(author)
+        store.adopt(record, entries, [], [])
+        for epoch in (2, 4):
+            assert not store.settle(record.uid, epoch=epoch, here=Status.READY)
+        assert not store.settle(record.uid, epoch=3), "it has not departed from here"
+        assert store.get("coming") == record
+        assert store.settle(record.uid, epoch=3, here=Status.READY)
 
     def test_one_that_nobody_holds_departs_if_nobody_claimed_it(self, store: Store, author: Author) -> None:
         made = make(store, author.create("run"))
@@ -160,7 +170,7 @@ class MovingContract:
     def test_it_can_go_on_and_its_keys_stay_used(self, store: Store, author: Author) -> None:
         record, entries = self.coming(author, Kind.CREATED, Kind.DONE)
         store.adopt(record, entries, [item("k")], ["taken"])
-        store.settle(record.uid, here=True)
+        store.settle(record.uid, epoch=3, here=Status.READY)
         assert not store.post(record.uid, item("taken"))
         assert store.post(record.uid, item("new"))
         held = store.claim(record.uid, "east")
@@ -171,8 +181,11 @@ class MovingContract:
         gone = self.departed(store, author)
         with pytest.raises(Moved):
             store.delete(gone.uid)
-        assert store.settle(gone.uid, here=False)
-        assert not store.settle(gone.uid, here=False)
+        assert not store.settle(gone.uid, epoch=gone.epoch, here=Status.READY), "it is not a copy"
+        for epoch in (gone.epoch - 1, gone.epoch + 1):
+            assert not store.settle(gone.uid, epoch=epoch), "another move is meant"
+        assert store.settle(gone.uid, epoch=gone.epoch)
+        assert not store.settle(gone.uid, epoch=gone.epoch)
         assert store.journal(gone.uid) == replace(gone, was=None)
         with pytest.raises(Moved, match="was moved to"):
             store.claim(gone.uid, "east")
@@ -180,9 +193,9 @@ class MovingContract:
         assert store.journal(gone.uid) is None
 
     def test_nothing_is_settled_of_other_runs(self, store: Store, run: RunRecord) -> None:
-        for here in (True, False):
-            assert not store.settle(run.uid, here=here)
-            assert not store.settle("nobody", here=here)
+        for here in (Status.READY, None):
+            assert not store.settle(run.uid, epoch=run.epoch, here=here)
+            assert not store.settle("nobody", epoch=0, here=here)
         assert store.get("run") == run
 
     # --- copies that give way
@@ -200,8 +213,10 @@ class MovingContract:
             assert handle.read(record.uid, 0, ALL) == [*entries, *more]
             assert [one.key for one in handle.inbox(record.uid)] == ["both", "new"]
             assert handle.taken(record.uid) == ["taken"]
-        store.settle(record.uid, here=False)
-        assert store.delete(record.uid)  # the fork still shares it
+        with pytest.raises(Moved):
+            store.delete(record.uid)
+        assert not store.delete(record.uid, expected=record), "it is not what was expected"
+        assert store.delete(record.uid, expected=newer)  # the fork still shares it
         assert store.read(record.uid, 0, ALL) == [*entries, *more]
         assert store.delete(fork.uid)
         assert store.journal(record.uid) is None
@@ -231,7 +246,7 @@ class MovingContract:
     def test_a_run_that_is_lived_in_does_not_give_way(self, store: Store, author: Author) -> None:
         record, entries = self.coming(author)
         store.adopt(record, entries, [], [])
-        store.settle(record.uid, here=True)
+        store.settle(record.uid, epoch=3, here=Status.READY)
         before = snapshot(store, record.uid)
         with pytest.raises(RunExists):
             store.adopt(replace(record, epoch=9), entries, [item("k")], [])
@@ -245,7 +260,7 @@ class MovingContract:
         more = author.entries(record.hash, 1, (Kind.DONE,))
         newer = after(record, Append("", "", 0, "", more))
         store.adopt(newer, [*entries, *more], [item("k")], [])
-        assert store.settle(record.uid, here=True)
+        assert store.settle(record.uid, epoch=3, here=Status.READY)
         for handle in (store, other):
             arrived = handle.get("coming")
             assert arrived is not None
@@ -271,10 +286,10 @@ class MovingContract:
     def test_a_run_comes_back(self, store: Store, author: Author) -> None:
         """It departed from here, and lives here again, with what was done elsewhere."""
         gone = self.departed(store, author)
-        store.settle(gone.uid, here=False)
+        store.settle(gone.uid, epoch=gone.epoch)
         entries = store.read(gone.uid, 0, ALL)
         more = author.entries(gone.hash, 1, (Kind.DONE,))
-        back = replace(after(gone, Append("", "", 0, "", more)), epoch=gone.epoch + 2, was=Status.BLOCKED, reason="why")
+        back = replace(after(gone, Append("", "", 0, "", more)), epoch=gone.epoch + 2, was=Status.AWAY, reason="why")
         store.adopt(back, [*entries, *more], [], [])
-        assert store.settle(gone.uid, here=True)
+        assert store.settle(gone.uid, epoch=back.epoch, here=Status.BLOCKED)
         assert store.get("gone") == replace(back, status=Status.BLOCKED, away=None, was=None)

@@ -329,8 +329,8 @@ class CrashStore:
         self._before("adopt").adopt(record, entries, items, taken)
         self._after("adopt")
 
-    def settle(self, uid: str, *, here: bool, mail: Collection[str] | None = None) -> bool:
-        settled = self._before("settle").settle(uid, here=here, mail=mail)
+    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
+        settled = self._before("settle").settle(uid, epoch=epoch, here=here, mail=mail)
         self._after("settle")
         return settled
 

@@ -137,9 +137,12 @@ def test_what_is_changed_in_place_is_seen(cells: Cells) -> None:
     ]
     for change in changes:
         for made in (HumanMessage("a", id="1"), AIMessage("a", id="1", response_metadata={"n": 1})):
-            marks = marked(cells, [HumanMessage("b"), made])
-            assert marks.begin([HumanMessage("b"), made])
+            same = HumanMessage("b")
+            marks = marked(cells, [same, made])
+            assert marks.begin([same, made])
+            assert marks.begin([HumanMessage("b"), made]), "another object that says the same"
             change(made)
+            assert not marks.begin([same, made])
             assert not marks.begin([HumanMessage("b"), made])
 
 
