@@ -1,0 +1,211 @@
+"""The model that a random history is compared with: for every entry of every run, what must be said of it for ever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.engine import Holdfast
+from holdfast.engine.run import Run
+from holdfast.model import Kind, Status
+from holdfast.testing.machine_world import exact
+
+# --- the model
+
+
+@dataclass(frozen=True)
+class Done:
+    """A completed step: its result, and what it was called as (None: it was marked, so nothing is compared)."""
+
+    result: Any
+    call: Any
+
+
+@dataclass(frozen=True)
+class Deed:
+    """An effect. ``settled`` is the entry that says how it went."""
+
+    key: str
+    status: str
+    settled: int
+    undo: str = "none"
+    place: str = ""
+    call: Any = None
+
+
+@dataclass(frozen=True)
+class Asked:
+    """An open question."""
+
+    generation: int
+    prompt: str
+    output_key: str
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What the checkpoint at one entry says, and which entries counted then."""
+
+    kind: str = Kind.CREATED
+    live: tuple[int, ...] = (0,)
+    generation: int = 0
+    state: Any = None
+    state_seq: int | None = None
+    step: int | None = None
+    next: str | None = None
+    done: dict[str, Done] = field(default_factory=dict)
+    deeds: dict[int, Deed] = field(default_factory=dict)
+    open: dict[str, int] = field(default_factory=dict)  # steps that were begun: key to entry
+    questions: dict[int, Asked] = field(default_factory=dict)
+    answers: dict[str, Any] = field(default_factory=dict)
+    undone: dict[int, bool] = field(default_factory=dict)  # by a rollback that is under way; whether it worked
+    ended: Status | None = None
+    result: Any = None
+
+
+def settled(deeds: dict[int, Deed], undone: dict[int, bool]) -> dict[int, Deed]:
+    """The effects, when these were undone."""
+    status = {True: "undone", False: "undo_failed"}
+    return {seq: replace(deed, status=status[undone[seq]]) if seq in undone else deed for seq, deed in deeds.items()}
+
+
+@dataclass
+class Life:
+    """One life of a process: an engine, until it dies. ``until`` is when its leases end."""
+
+    hf: Holdfast
+    until: int | None = None  # None: it has claimed nothing yet
+    handles: dict[str, Run] = field(default_factory=dict)
+
+
+@dataclass
+class Rolling:
+    """A rollback that has begun."""
+
+    to: int
+    plan: list[int]
+    results: dict[int, bool] = field(default_factory=dict)
+
+
+@dataclass
+class Twin:
+    """The model of one run."""
+
+    id: str
+    uid: str
+    base: int
+    moments: list[Moment]
+    lineage: tuple[str, ...] = ()
+    status: Status = Status.READY
+    holder: Life | None = None
+    epoch: int = 0
+    inbox: list[tuple[str, Any]] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+    rolling: Rolling | None = None
+    hands: list[Life] = field(default_factory=list)  # whose handles believe that they hold it
+    hashes: list[bytes] = field(default_factory=list)  # of all entries, as they were read the first time
+    checked: int = 0  # how many moments were compared
+
+    @property
+    def seq(self) -> int:
+        return len(self.moments) - 1
+
+    @property
+    def now(self) -> Moment:
+        return self.moments[-1]
+
+    def write(self, kind: str, **facts: Any) -> int:
+        """Add an entry, which changes these facts of the moment before."""
+        seq = len(self.moments)
+        self.moments.append(replace(self.now, kind=kind, live=(*self.now.live, seq), **facts))
+        return seq
+
+    def complete(self, kind: str, key: str, done: Done | None, deed: tuple[int, Deed] | None) -> None:
+        """Add an entry that settles a step: it is done, or it was not."""
+        now, seq = self.now, len(self.moments)
+        steps = {**now.done, key: done} if done is not None else now.done
+        deeds = {**now.deeds, deed[0]: replace(deed[1], settled=seq)} if deed is not None else now.deeds
+        self.write(kind, done=steps, deeds=deeds, open={k: n for k, n in now.open.items() if k != key})
+
+    def resting(self) -> Status:
+        """The status when nobody holds it."""
+        if self.rolling is not None:
+            return Status.READY
+        return self.now.ended or (Status.WAITING if self.now.questions else Status.READY)
+
+    def let_go(self, status: Status | None = None) -> None:
+        """Give up the lease."""
+        self.hands = [life for life in self.hands if life is not self.holder]
+        self.holder = None
+        self.status = status or self.resting()
+        self.wake()
+
+    def wake(self) -> None:
+        """A waiting run that has an answer in its inbox is ready."""
+        if self.status is Status.WAITING and any(kind == "answer" for kind, _ in self.inbox):
+            self.status = Status.READY
+
+    def drain(self) -> None:
+        """Move what waits in the inbox into the journal."""
+        for kind, data in self.inbox:
+            now = self.now
+            if kind == "answer" and data["seq"] in now.questions:
+                asked = now.questions[data["seq"]]
+                if asked.generation == data["generation"]:
+                    left = {seq: other for seq, other in now.questions.items() if seq != data["seq"]}
+                    self.write(Kind.ANSWERED, questions=left, answers={**now.answers, asked.output_key: data["value"]})
+            elif kind == "mark" and data not in now.done:
+                self.mark(data)
+        self.inbox.clear()
+
+    def mark(self, key: str) -> None:
+        """Add an effect that was made elsewhere."""
+        seq = len(self.moments)
+        self.complete(Kind.MARKED, key, Done(exact(None), None), (seq, Deed(key, "done", seq)))
+
+    # --- going back
+
+    def begin_rollback(self, to: int) -> None:
+        """Decide what is to be undone."""
+        now, point = self.now, max(to, self.base - 1)
+        plan = [
+            seq
+            for seq, deed in sorted(now.deeds.items(), key=lambda found: found[1].settled, reverse=True)
+            if deed.settled > point and deed.status in ("done", "uncertain", "repeated", "raised") and seq in now.live
+        ]
+        self.rolling = Rolling(max(to, self.base), plan)
+        self.write(Kind.ROLLBACK_BEGUN, undone={})
+
+    def undos(self) -> list[int]:
+        """The effects whose undo is still to be called, in order."""
+        assert self.rolling is not None
+        return [
+            seq
+            for seq in self.rolling.plan
+            if seq not in self.rolling.results
+            and self.now.deeds[seq].status == "done"
+            and self.now.deeds[seq].undo != "none"
+        ]
+
+    def rewind(self) -> None:
+        """End the effective history at an earlier entry."""
+        assert self.rolling is not None
+        rolling, now, target = self.rolling, self.now, self.moments[self.rolling.to]
+        deeds = settled(now.deeds, rolling.results)
+        for seq in rolling.plan:
+            if deeds[seq].status == "done":
+                deeds[seq] = replace(deeds[seq], status="left")
+        seq, generation = len(self.moments), now.generation + 1
+        self.moments.append(
+            replace(
+                target,
+                kind=Kind.REWOUND,
+                live=(*(n for n in now.live if n <= rolling.to), seq),
+                generation=generation,
+                undone={},
+                deeds=deeds,
+                open={key: n for key, n in target.open.items() if deeds[n].status == "uncertain"},
+                questions={n: replace(asked, generation=generation) for n, asked in target.questions.items()},
+            )
+        )
+        self.rolling = None
