@@ -57,7 +57,8 @@ MAX_CRASHES = 5  # of its holder at the same place, until a run is parked
 
 
 def drive_on(run: Run, lease: Lease | None = None) -> Op[None]:
-    """Drive the run until it ends, waits, is parked, or somebody else has it."""
+    """Drive the run until it ends, waits, is parked, or somebody else has it. A lease is that of a run just made."""
+    is_new = lease is not None
     while True:
         if lease is None:
             try:
@@ -65,12 +66,12 @@ def drive_on(run: Run, lease: Lease | None = None) -> Op[None]:
             except (Claimed, RunEnded, RunBlocked, LeaseLost):
                 return
         try:
-            status = yield from execute(run, lease)
+            status = yield from execute(run, lease, is_new=is_new)
         except LeaseLost:  # while it was being cancelled or parked
             return
         if status is not Status.READY:
             return
-        lease = None
+        lease, is_new = None, False
 
 
 def drive_taken(run: Run, record: RunRecord) -> Op[None]:
@@ -98,10 +99,11 @@ def give_back(run: Run, record: RunRecord) -> Op[None]:
     yield from run._let_go(lease, Change(status=Status.READY, release=True))
 
 
-def execute(run: Run, lease: Lease) -> Op[Status]:
+def execute(run: Run, lease: Lease, *, is_new: bool = False) -> Op[Status]:
     """One drive under the lease, which is given up in the end; the status that the run has then.
 
-    Ready means that there is something new to go on with.
+    Ready means that there is something new to go on with. In the inbox of one that was made just now there is nothing
+    yet; of what comes in later it is told.
     """
     record = lease.record
     version = lease.fold.input.get("version")
@@ -126,7 +128,7 @@ def execute(run: Run, lease: Lease) -> Op[Status]:
         args, kwargs = arguments_of(run, lease, workflow)
     except (Redacted, UsageError, ValueRefused) as error:
         return (yield from park(run, lease, f"its arguments do not fit workflow {workflow.name} any longer: {error}"))
-    cancel = yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid)))
+    cancel = None if is_new else (yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid))))
     if cancel is not None:
         return (yield from cancel_driven(run, lease, cancel))
     began = len(lease.fold.log) == 1

@@ -54,7 +54,16 @@ def wait(run: Run, *, timeout: float | None = None) -> Op[Status]:
     A handle that started or resumed the run drives it on, when its time has come or an answer is there. Any other
     only waits, until a worker has done so. An open question does not end the waiting.
     """
+    return (yield from _waited(run, timeout)).status
+
+
+def _waited(run: Run, timeout: float | None) -> Op[RunRecord]:
+    """The run as it is then."""
     check_options(timeout=timeout)
+    record = yield Read(run._record)
+    check_here(record)
+    if _is_over(record):
+        return record  # type: ignore[no-any-return]
     clock, engine = run._store.clock, run._engine
     until = None if timeout is None else clock.now() + round(timeout * 1_000_000)
     try_at = 0.0  # when to try to claim the run from somebody who drives it, and may have died
@@ -63,8 +72,8 @@ def wait(run: Run, *, timeout: float | None = None) -> Op[Status]:
         heard = yield Read(engine.bell.heard)
         record = yield Read(run._record)
         check_here(record)
-        if record.status in ENDED or record.status is Status.BLOCKED:
-            return record.status  # type: ignore[no-any-return]
+        if _is_over(record):
+            return record  # type: ignore[no-any-return]
         now = clock.now()
         wake = (yield from _next_move(run, record)) if run._adopted else None
         if wake is not None and wake <= now and (record.status is not Status.RUNNING or time.monotonic() >= try_at):
@@ -76,7 +85,7 @@ def wait(run: Run, *, timeout: float | None = None) -> Op[Status]:
         moments = [at for at in (until, wake if record.status is Status.WAITING else None) if at is not None]
         left = None if not moments else (min(moments) - now) / 1_000_000
         if until is not None and now >= until:
-            return record.status  # type: ignore[no-any-return]
+            return record  # type: ignore[no-any-return]
         if left is not None and not isinstance(clock, SystemClock):
             yield Read(partial(clock.sleep, max(left, 0)))
         else:
@@ -84,6 +93,10 @@ def wait(run: Run, *, timeout: float | None = None) -> Op[Status]:
             if wonder_at is not None and time.monotonic() >= wonder_at:
                 wonder_at = None
                 _tell_why(run, record)
+
+
+def _is_over(record: RunRecord) -> bool:
+    return record.status in ENDED or record.status is Status.BLOCKED
 
 
 def _tell_why(run: Run, record: RunRecord) -> None:
@@ -119,8 +132,8 @@ def result(run: Run, *, timeout: float | None = None, type: Any = None) -> Op[An
     Raises `RunCancelled`, `RunBlocked`, or `TimedOut` after ``timeout`` seconds. ``type`` is what the result is read
     as, if its class is not registered and the workflow is not declared here.
     """
-    status = yield from wait(run, timeout=timeout)
-    record = yield Read(run._record)
+    record = yield from _waited(run, timeout)
+    status = record.status
     if status is Status.BLOCKED:
         remedy = "" if "run.unblock()" in (record.reason or "") else "; run.unblock() lets it go on"
         raise RunBlocked(run.id, f"{record.reason}{remedy}")

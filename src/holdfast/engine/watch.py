@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
     from holdfast.engine.execution import Execution
 
+MAX_EARLY = 1_000
+
 
 class Watch:
     """Sees to it that executions learn what was left for them."""
@@ -29,6 +31,7 @@ class Watch:
         self._engine = engine
         self._news = threading.Condition()
         self._told: set[str] = set()
+        self._early: set[str] = set()  # of whom there was news, and who are not driven here; or not yet
         self._lapses = 0  # of the worker, as far as they were seen to
         self._beaten = False  # whether there was a heartbeat since the last look
         self._stopped = False
@@ -40,6 +43,9 @@ class Watch:
         uid = execution.run.uid
         with self._news:
             self.executions[uid] = execution
+            if uid in self._early:
+                self._early.discard(uid)
+                self._told.add(uid)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="holdfast-watch", daemon=True)
                 self._thread.start()
@@ -64,10 +70,14 @@ class Watch:
 
     def tell(self, uid: str) -> None:
         """Something was left for a run; if it is driven here, it learns of it at once."""
-        if uid in self.executions:
-            with self._news:
+        with self._news:
+            if uid in self.executions:
                 self._told.add(uid)
                 self._news.notify_all()
+            else:
+                if len(self._early) >= MAX_EARLY:
+                    self._early.clear()
+                self._early.add(uid)
 
     def stop(self) -> None:
         """Watch no longer."""
@@ -83,9 +93,10 @@ class Watch:
             with self._news:
                 while not self.executions and not self._stopped:
                     self._news.wait()
-                if not self._told and not self._beaten and not self._stopped:
-                    # No large part of the time, however many they are.
-                    self._news.wait(max(self._engine.store.look_every, took * 20))
+                # No large part of the time, however many they are. That there is another one is no news of the others.
+                until = time.monotonic() + max(self._engine.store.look_every, took * 20)
+                while not (self._told or self._beaten or self._stopped) and (left := until - time.monotonic()) > 0:
+                    self._news.wait(left)
                 if self._stopped:
                     return
                 told, self._told = self._told, set()

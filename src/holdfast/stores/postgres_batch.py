@@ -47,23 +47,25 @@ class Batch:
         ids = [kept(record.id) for record in new]
         ancestors = sorted({link.uid for record in new for link in record.lineage})
         changed = sorted({write.uid for write in self._appends if write.change})
-        _, known, named, found, mail = (together if inside else begin)(
-            conn,
-            (self._q["lock"], (uids,)),
-            (f"{self._q['record']} WHERE r.uid = ANY(%s::text[])", (uids,)),
-            (f"{self._q['record']} WHERE r.id = ANY(%s::text[]) AND NOT r.hidden", (ids,)),
-            (self._q["ancestors"], (ancestors,)),
-            (self._q["mail"], (changed,)),
-        )
-        for row in (*known, *named):
+        asked: dict[str, tuple[str, list[str]]] = {
+            "locked": (self._q["lock"], sorted({write.uid for write in self._appends} | {each.uid for each in more})),
+            "known": (f"{self._q['record']} WHERE r.uid = ANY(%s::text[])", uids),
+            "named": (f"{self._q['record']} WHERE r.id = ANY(%s::text[]) AND NOT r.hidden", ids),
+            "ancestors": (self._q["ancestors"], ancestors),
+            "mail": (self._q["mail"], changed),
+        }
+        asked = {name: (query, values) for name, (query, values) in asked.items() if values}
+        statements = [(query, (values,)) for query, values in asked.values()]
+        found = dict(zip(asked, (together if inside else begin)(conn, *statements), strict=True))
+        for row in (*found.get("known", ()), *found.get("named", ())):
             record = _record_or_damage(row)
             self.records[row[1]] = record
             if isinstance(record, RunRecord):
                 self._before[record.uid] = record
             if not row[22]:
                 self.ids[given(row[2])] = row[1]
-        self.ancestors = {uid for uid, _ in found}
-        for uid, key in mail:
+        self.ancestors = {uid for uid, _ in found.get("ancestors", ())}
+        for uid, key in found.get("mail", ()):
             self._mail.setdefault(uid, set()).add(given(key))
 
     # --- decisions
