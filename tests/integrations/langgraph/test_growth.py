@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from holdfast.codec import to_text
 from holdfast.errors import NotStorable
 from holdfast.integrations.langgraph import HoldfastSaver, threads
-from holdfast.integrations.langgraph.marks import Seen
+from holdfast.integrations.langgraph.marks import Look
 from holdfast.model import Kind
 
 
@@ -140,16 +140,17 @@ class Strict(BaseModel):
 
 def test_an_object_is_known_again_only_if_it_is_unchanged() -> None:
     message, other = HumanMessage("a", id="1"), HumanMessage("a", id="1")
-    [seen] = Seen.of([message], [{"tree": 1}])
-    assert seen.is_still(message)
-    assert not seen.is_still(other), "it may be changed without the first one"
+    look = Look.at(message)
+    assert look.sees(message)
+    assert not look.sees(other), "it may be changed without the first one"
     message.additional_kwargs["b"] = 1
-    assert not seen.is_still(message)
+    assert not look.sees(message)
     message.additional_kwargs.clear()
-    assert seen.is_still(message)
+    assert look.sees(message)
     message.extra = 1  # type: ignore[attr-defined]
-    assert not seen.is_still(message)
-    assert not list(Seen.of([Strict(a="a"), 1, "text"], [{}, 1, "text"])), "these are compared in packed form"
+    assert not look.sees(message)
+    for each in (Strict(a="a"), 1, "text"):
+        assert not Look.at(each).sees(each), "it is compared in packed form"
 
 
 @pytest.mark.parametrize("workers", [1, None])

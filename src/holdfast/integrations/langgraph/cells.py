@@ -22,14 +22,15 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.codec.tree import TAG, Tree, from_base64, to_base64
 from holdfast.errors import NotStorable, TypeMissing, UsageError
-from holdfast.integrations.langgraph.marks import PACK, Marks, Seen
+from holdfast.integrations.langgraph.marks import PACK, Look, Marks
 
 _EXTENSION = "msgpack:"
 _OF_FIELDS = (2, 4, 5)  # extensions for objects that are given as a class and its fields
 _UNREAD = "msgpack-bytes:"  # an extension whose contents are not MessagePack
 _OTHER = "langgraph:"
 
-SMALL = 16  # elements of a container that is looked through rather than packed
+SMALL = 16  # elements of a container that is looked through rather than packed, and
+SHALLOW = 8  # how many there may be inside of each other
 
 _READ = ormsgpack.OPT_NON_STR_KEYS
 
@@ -48,6 +49,13 @@ class Cells:
             return tree  # type: ignore[no-any-return]
         return tree_of(*self._dumped(value, place), place)
 
+    def element(self, value: Any, place: str) -> Tree:
+        """The tree of an element of a list, where the list has one by element."""
+        if type(value) is bytearray:  # which is told apart by itself only
+            listed: Any = self.tree([value], place)
+            return listed[0]  # type: ignore[no-any-return]
+        return self.tree(value, place)
+
     def trees(self, values: dict[str, Any], place: str) -> dict[str, Tree]:
         """The trees of values by name."""
         if self.by_element and (trees := _simple(values)) is not _NO_TREE:
@@ -62,13 +70,9 @@ class Cells:
         except NotImplementedError as error:
             raise TypeMissing(place, f"it is of serialization type {kind!r}; give the saver that serializer") from error
 
-    def seen(self, writes: Sequence[tuple[str, Any]], trees: Sequence[Tree]) -> dict[int, Seen]:
-        """The objects in lists that were written, by their ids, if each has a tree of its own."""
-        found: dict[int, Seen] = {}
-        for (_, value), tree in zip(writes, trees, strict=True):
-            if type(value) is list and type(tree) is list and self.by_element:
-                found |= {id(seen.value): seen for seen in Seen.of(value, tree)}
-        return found
+    def looks(self, value: Any) -> list[Look] | None:
+        """What is to be remembered of the elements of a list before its tree is made, if each has a tree of its own."""
+        return [Look.at(each) for each in value] if type(value) is list and self.by_element else None
 
     def marks(self) -> Marks:
         """To tell whether a list has only grown since."""
@@ -77,8 +81,17 @@ class Cells:
     def _dumped(self, value: Any, place: str) -> tuple[str, bytes]:
         try:
             return self.serde.dumps_typed(value)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise _refused(place, error) from error
+
+
+def found_by_id(looks: Sequence[list[Look] | None], trees: Sequence[Any]) -> dict[int, tuple[Look, Tree]]:
+    """The elements of lists with their trees, by their ids."""
+    found: dict[int, tuple[Look, Tree]] = {}
+    for some, made in zip(looks, trees, strict=True):
+        if some is not None:
+            found |= {id(look.value): (look, tree) for look, tree in zip(some, made, strict=True)}
+    return found
 
 
 def _refused(place: str, error: Exception) -> NotStorable:
@@ -135,16 +148,18 @@ class _Extension:
         self.data = data
 
 
-def _simple(value: Any) -> Any:
+def _simple(value: Any, levels: int = SHALLOW) -> Any:
     """The tree of a value that would come back from MessagePack, and from JSON, as what it is; of small ones only."""
     kind = type(value)
     if value is None or kind is bool or (kind is str and value.isascii()) or (kind is int and abs(value) < 1 << 62):
         return value
+    if not levels:
+        return _NO_TREE
     if kind is list and len(value) <= SMALL:
-        trees: Any = [_simple(each) for each in value]
+        trees: Any = [_simple(each, levels - 1) for each in value]
         return trees if _NO_TREE not in trees else _NO_TREE
     if kind is dict and len(value) <= SMALL and TAG not in value:
-        entries = {key: _simple(each) for key, each in value.items() if type(key) is str and key.isascii()}
+        entries = {key: _simple(each, levels - 1) for key, each in value.items() if type(key) is str and key.isascii()}
         return entries if len(entries) == len(value) and _NO_TREE not in entries.values() else _NO_TREE
     return _NO_TREE
 

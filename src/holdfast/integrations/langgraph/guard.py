@@ -105,6 +105,7 @@ class Guard:
         this call belongs to none.
         """
         token = token_of(config)
+        lasts = lasts if token is not None else None  # a call from outside of an invocation is by itself
         if lasts is False and token is not None:
             with self._lock:
                 keep(self._ends, thread, (token, at))
@@ -149,6 +150,8 @@ class Guard:
                 made.writing = 1
                 if (yield from self._hold(made, config, fresh=False)):
                     return made
+            elif token is None and holder.is_gone:
+                yield from self._release(holder)  # which nobody has done yet
             elif holder.token is not token:
                 raise (Claimed if token is None else LeaseLost)(thread, "another invocation is at work on the thread")
             else:
@@ -260,7 +263,11 @@ def lasts_after(ns: str, values: Mapping[str, Any]) -> bool | None:
     """Whether an invocation goes on after a checkpoint; None where that is a sub-graph's, which does not tell."""
     if ns:
         return None
-    return any(name.startswith(_RUNS_NEXT) and value != [] for name, value in values.items())
+    return any(name.startswith(_RUNS_NEXT) and not _is_empty(value) for name, value in values.items())
+
+
+def _is_empty(value: Any) -> bool:
+    return type(value) is list and not value
 
 
 def ends_with(ns: str, channels: Iterable[str]) -> bool:

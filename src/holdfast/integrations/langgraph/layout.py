@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from itertools import islice
 from operator import getitem, is_
 from typing import Any
 
@@ -104,6 +105,13 @@ def header_of(stored: Data) -> Header:
     early, trail = tuple(stored.get("early", ())), stored.get("trail")
     rest, parent = stored["rest"], stored.get("parent")
     return Header(stored["ns"], stored["id"], parent, stored["seq"], stored["meta"], rest, early, trail)
+
+
+def stored_header(data: Data) -> Data | None:
+    """The header in a save, as it is stored; None if it is somebody else's, or erased."""
+    whole = data.get("s") or (data.get("d") or {}).get("s") or {}
+    found: Data | None = whole.get("checkpoint")
+    return found
 
 
 def top(state: State, ns: str) -> tuple[int, str] | None:
@@ -199,7 +207,7 @@ def _referring(write: list[Any], now: Any, length: int | None) -> list[Any]:
     index, channel, tree = write
     if type(tree) is list and tree and length is not None:
         for start in range(length, len(now) - len(tree) + 1):
-            if all(map(is_, tree, now[start : start + len(tree)])):
+            if now[start] is tree[0] and all(map(is_, tree, islice(now, start, None))):
                 return [index, channel, {TAG: _PART, "v": [start, len(tree)]}]
     return write
 

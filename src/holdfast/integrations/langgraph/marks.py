@@ -10,7 +10,7 @@ element may have been changed in place: the same object need not say the same. W
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from itertools import compress, count
 from operator import attrgetter, is_
 from typing import Any
@@ -18,8 +18,6 @@ from typing import Any
 import ormsgpack
 from msgspec import Struct
 from pydantic import BaseModel
-
-from holdfast.codec.tree import Tree
 
 PIECE = 16  # elements
 
@@ -102,23 +100,25 @@ class Marks:
         ]
 
 
-class Seen(Struct, frozen=True):
-    """An object that is compared by its fields, as it was when its tree was made."""
+class Look(Struct, frozen=True):
+    """An object as it was at a moment, to tell later whether it still is: its fields, if it is compared by them.
+
+    It is taken before the tree of the object is made, not after. Other threads may change the object meanwhile: then
+    the tree may say more than was seen, and it is made once more than it had to be.
+    """
 
     value: Any
-    fields: dict[str, Any]
-    tree: Tree
+    fields: dict[str, Any] | None
 
     @classmethod
-    def of(cls, values: Sequence[Any], trees: Sequence[Tree]) -> Iterator[Seen]:
-        """Those of these values that are such objects."""
-        for value, tree in zip(values, trees, strict=True):
-            if type(tree) is dict and _is_plain(value):
-                yield cls(value, dict(value.__dict__), tree)
+    def at(cls, value: Any) -> Look:
+        """Look at an object now."""
+        return cls(value, dict(value.__dict__) if _is_plain(value) else None)
 
-    def is_still(self, value: Any) -> bool:
-        """Whether this is the object, unchanged."""
-        return self.value is value and _is_plain(value) and bool(value.__dict__ == self.fields)
+    def sees(self, value: Any) -> bool:
+        """Whether this is the object, and is known to be unchanged."""
+        same = self.value is value and self.fields is not None and _is_plain(value)
+        return same and bool(value.__dict__ == self.fields)
 
 
 def _shallow(value: Any) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Raw, Struct
@@ -22,11 +23,12 @@ from holdfast.codec import Tree, to_text
 from holdfast.commit import Committer, Ticket
 from holdfast.engine.journals import Journals, Saved
 from holdfast.engine.redact import erasure_data
+from holdfast.errors import HoldfastError, TooLarge
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.cells import Cells
 from holdfast.integrations.langgraph.layout import Contents, Header
-from holdfast.integrations.langgraph.marks import Marks, Seen
-from holdfast.journal import Data, next_entry, wants_snapshot
+from holdfast.integrations.langgraph.marks import Look, Marks
+from holdfast.journal import Data, is_live, live_ranges, next_entry, wants_snapshot
 from holdfast.model import Append, Change, Create, Entry, Kind, RunRecord
 
 MAX_PARKED = 3  # writes of tasks that wait for a checkpoint at a time: LangGraph has five threads or more
@@ -34,6 +36,7 @@ AFTER_VAIN = 16  # writes that do not wait, after others have
 MAX_NOTED = 100  # checkpoints of which is noted who wrote to them here
 SHORT = 4 * 1024  # bytes that are not compressed: that would take longer than all else that is done for a checkpoint
 SMALL = 2 * 1024  # bytes of a state that is stored as a whole: to find out what changed takes longer than to write it
+LATE = 16  # entries before the last checkpoint, among which there may be writes to one that is put later
 MAX_ALONG = 16 * 1024  # bytes of what a task wrote, that a checkpoint takes along without becoming too large by it
 
 
@@ -45,14 +48,17 @@ class Kept(Struct, frozen=True):
     tasks: list[Data]
 
 
+Trees = Mapping[int, tuple[Look, Tree]]  # of objects that a task wrote, by their ids
+
+
 class Parked:
     """What a task wrote, and is not submitted yet, or by which write it was. Who wrote it waits here meanwhile."""
 
-    __slots__ = ("data", "gate", "seen", "ticket")
+    __slots__ = ("data", "gate", "ticket", "trees")
 
-    def __init__(self, data: Data, seen: Mapping[int, Seen]) -> None:
+    def __init__(self, data: Data, trees: Trees) -> None:
         self.data = data
-        self.seen = seen
+        self.trees = trees
         self.ticket: Ticket | None = None
         self.gate = threading.Lock()
         self.gate.acquire()
@@ -77,6 +83,8 @@ class Pen:
         self._marks: dict[tuple[str, str], Marks] = {}
         self._grown: layout.Grown = {}  # since the checkpoint before
         self._opened = record.seq
+        self._first = saved.seq if saved is not None else record.seq
+        self._before: dict[tuple[str, str], list[int]] | None = None  # writes that were made before this pen
         self._plain_bytes = min(SHORT, journals.max_bytes // 2) if record.key_id is None else -1  # stored as they are
         self._parked: list[Parked] = []
         self._in_vain = 0
@@ -117,24 +125,35 @@ class Pen:
         Its seq, and which writes to it came before, are filled in here.
         """
         with self.lock:
-            seq, taken, along = self._end[0] + 1, [], []
-            for parked in self._parked:
-                text = to_text(layout.referring(parked.data, header.ns, given.channels, self._grown))
-                if len(text) <= MAX_ALONG:
-                    taken.append(parked)
-                    along.append(Raw(text))
-                    self._note(parked.data, seq)
-            early = dict.fromkeys(self._written_so_far(header.ns, header.id))
-            header = replace(header, seq=seq, early=tuple(early))
-            entry = self._save(layout.placed(self.state, header, given), along)
+            texts = [layout.referring(one.data, header.ns, given.channels, self._grown) for one in self._parked]
+            found = zip(self._parked, map(to_text, texts), strict=True)
+            along = [(parked, Raw(text)) for parked, text in found if len(text) <= MAX_ALONG]
+            try:
+                entry = self._checkpoint(header, given, along)
+            except TooLarge:
+                if not along:
+                    raise
+                along = []  # which is written by itself then
+                entry = self._checkpoint(header, given, along)
             self._last[header.ns] = header.id
             ticket = self._submit([entry])
+            taken = [parked for parked, _ in along]
             for parked in taken:
                 parked.ticket = ticket
+                self._note(parked.data, entry.seq)
             self._parked = [one for one in self._parked if one.ticket is None]
             self.let_go()  # they would have got in the way of the graph, and can end while this one is committed
             self._along = taken
             return ticket
+
+    def _checkpoint(self, header: Header, given: Contents, along: Sequence[tuple[Parked, Raw]]) -> Entry:
+        """The entry of a checkpoint with what it takes along, some of which may be writes to itself."""
+        seq, key = self._end[0] + 1, (header.ns, header.id)
+        early = dict.fromkeys(self._written_so_far(*key))
+        if any((parked.data["ns"], parked.data["of"]) == key for parked, _ in along):
+            early[seq] = None
+        header = replace(header, seq=seq, early=tuple(early))
+        return self._save(layout.placed(self.state, header, given), [text for _, text in along])
 
     @property
     def waiting(self) -> int:
@@ -170,45 +189,74 @@ class Pen:
     def _tree(self, cells: Cells, ns: str, name: str, value: Any, old: Tree) -> Tree:
         """The tree of a channel. That of a list that only grew is the old one, which grows too: it may be long."""
         place = f"channel {name!r} of thread {self.record.id!r}"
+        marks = self._marks.pop((ns, name), None)
         if type(value) is not list or not cells.by_element:
             return cells.tree(value, place)
-        marks = self._marks.get((ns, name))
+        value = value[:]
         if marks is not None and type(old) is list and marks.length == len(old) and marks.begin(value):
+            self._mark(ns, name, marks, value)
             if len(value) > len(old):
                 self._grown.setdefault((ns, name), len(old))
-                old += [self._seen(each) or cells.tree(each, place) for each in value[len(old) :]]
-            tree = old
-        else:
-            marks = self._marks[ns, name] = cells.marks()
-            whole = cells.tree(value, place)
-            assert type(whole) is list
-            tree = whole
-        marks.add(value, marks.length)
-        return tree
+                old += [self._written(each) or cells.element(each, place) for each in value[len(old) :]]
+            return old
+        self._mark(ns, name, cells.marks(), value)
+        return cells.tree(value, place)
 
-    def _seen(self, value: Any) -> Tree:
+    def _mark(self, ns: str, name: str, marks: Marks, value: list[Any]) -> None:
+        """Remember what a list is, before its tree is made: what others change meanwhile is found the next time."""
+        try:
+            marks.add(value, marks.length)
+        except (TypeError, ValueError, RecursionError):
+            return  # there is something in it that is not stored: it is stored anew each time
+        self._marks[ns, name] = marks
+
+    def _written(self, value: Any) -> Tree:
         """The tree of an object that a task has just written, if it is still what it was then."""
         for parked in self._parked:
-            if (seen := parked.seen.get(id(value))) is not None and seen.is_still(value):
-                return seen.tree
+            look, tree = parked.trees.get(id(value), (None, None))
+            if look is not None and look.sees(value):
+                return tree
         return None
+
+    def take_back(self) -> None:
+        """Forget what a checkpoint has added that was refused before it was submitted."""
+        for (ns, name), length in self._grown.items():
+            grown: Any = (layout.channels(self.state, ns) or {})[name]
+            del grown[length:]
+        self._grown = {}
+        self._marks.clear()
 
     def _written_so_far(self, ns: str, id: str) -> list[int]:
         """The writes to a checkpoint that came before it, or before it is put once more."""
-        found: list[int] = []
         last = layout.top(self.state, ns)
         if last is not None and last[1] == id and last[0] <= self._opened:
-            for uid, entry in self._journals.entries(self.record, last[0], self._opened):
-                data = self._journals.data(self.record.id, uid, entry)
-                if entry.seq == last[0]:
-                    found += (data.get("s") or data["d"]["s"])["checkpoint"].get("early", ())
-                elif any((task["ns"], task["of"]) == (ns, id) for task in layout.tasks_in(data)):
-                    found.append(entry.seq)
-        return found + self._writes.get((ns, id), [])
+            before = self._writes_since(last[0])
+        else:
+            if self._before is None:  # others, or a pen before this one, may have written to it
+                self._before = self._writes_since(max(self._first - LATE, self.record.chapter, 1))
+            before = self._before
+        return before.get((ns, id), []) + self._writes.get((ns, id), [])
+
+    def _writes_since(self, start: int) -> dict[tuple[str, str], list[int]]:
+        """Where writes stand that were made before this pen, from an entry on, by checkpoint."""
+        found: dict[tuple[str, str], list[int]] = {}
+        if start > self._opened:
+            return found
+        ranges = live_ranges(self.record.rewinds, self._opened)
+        for uid, entry in self._journals.entries(self.record, start, self._opened):
+            if entry.kind not in (Kind.SAVED, Kind.DONE) or not is_live(ranges, entry.seq):
+                continue
+            data = self._journals.data(self.record.id, uid, entry)
+            stored = layout.stored_header(data)
+            if entry.seq == start and stored is not None and stored.get("seq") == start:
+                found.setdefault((stored["ns"], stored["id"]), []).extend(stored.get("early", ()))
+            for key in {(task["ns"], task["of"]) for task in layout.tasks_in(data)}:
+                found.setdefault(key, []).append(entry.seq)
+        return found
 
     # --- writes
 
-    def park(self, data: Data, seen: Mapping[int, Seen]) -> Parked | Ticket:
+    def park(self, data: Data, trees: Trees) -> Parked | Ticket:
         """Leave what a task wrote to the checkpoint that mostly follows at once.
 
         Not if many are waiting, in threads that the graph may need for what they wait for, or if one has waited in
@@ -218,10 +266,11 @@ class Pen:
             if len(self._parked) >= MAX_PARKED or self._in_vain:
                 self._in_vain = (self._in_vain or AFTER_VAIN) - 1
                 for parked in self._parked[:]:
-                    self.write_parked(parked)
+                    with suppress(HoldfastError):  # which whoever waits for it gets, too
+                        self.write_parked(parked)
                     parked.gate.release()
                 return self.write(data)
-            parked = Parked(data, seen)
+            parked = Parked(data, trees)
             self._parked.append(parked)
             return parked
 
@@ -229,7 +278,7 @@ class Pen:
         """Submit what a task wrote, unless a checkpoint has taken it along."""
         with self.lock:
             if parked.ticket is None:
-                self._parked.remove(parked)
+                self._parked = [one for one in self._parked if one is not parked]
                 parked.ticket = self.write(parked.data)
             return parked.ticket
 
@@ -243,8 +292,9 @@ class Pen:
     def write(self, data: Data) -> Ticket:
         """Submit what a task wrote."""
         with self.lock:
-            self._note(data, self._end[0] + 1)
-            return self._submit([self._entry(Kind.DONE, data)])
+            entry = self._entry(Kind.DONE, data)
+            self._note(data, entry.seq)
+            return self._submit([entry])
 
     def _note(self, data: Data, seq: int) -> None:
         key = data["ns"], data["of"]
@@ -286,8 +336,9 @@ class Pen:
             whole = self._should_be_whole(len(text), state)
         if whole:
             text = to_text({"s": state, **along})
-            self._snapshot, self._chain_bytes = self._end[0] + 1, 0
-        entry = self._sealed(Kind.SAVED, text, self._snapshot)
+        entry = self._sealed(Kind.SAVED, text, self._end[0] + 1 if whole else self._snapshot)
+        if whole:
+            self._snapshot, self._chain_bytes = entry.seq, 0
         self.state, self._saved, self._grown = state, entry.seq, {}
         self._chain_bytes += len(text)
         return entry

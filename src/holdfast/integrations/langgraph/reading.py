@@ -16,6 +16,7 @@ from langgraph.checkpoint.base import (
 from msgspec import Struct
 
 from holdfast.codec import Tree, patch
+from holdfast.errors import Redacted
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.cells import Cells
 from holdfast.integrations.langgraph.index import Found, Index
@@ -141,12 +142,18 @@ def states(threads: Threads, record: RunRecord, seqs: Sequence[int]) -> Iterator
     ranges = live_ranges(record.rewinds, record.seq)
     wanted = set(seqs)
     tree: Any = None
+    erased = -1
     for uid, entry in journals.entries(record, first.state or 0, seqs[-1], saved=True):
         if not is_live(ranges, entry.seq):
             continue
         data = journals.data(record.id, uid, entry)
         if "erased" in data:
-            tree = None
+            tree, erased = None, entry.seq
+            continue
+        if tree is None and "s" not in data:
+            if entry.seq in wanted:
+                why = f"the checkpoint at {entry.seq} builds on entry {erased}, which was erased on request"
+                raise Redacted(record.id, why)
             continue
         tree = data["s"] if "s" in data else patch(tree, data["d"])
         if entry.seq in wanted:

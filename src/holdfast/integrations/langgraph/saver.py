@@ -32,7 +32,7 @@ from holdfast.engine.drive import Op, Read, drive, drive_async
 from holdfast.engine.worker import DEFAULT_LEASE
 from holdfast.errors import UsageError
 from holdfast.integrations.langgraph import keeping, listing, reading
-from holdfast.integrations.langgraph.cells import Cells, check_serde
+from holdfast.integrations.langgraph.cells import Cells, check_serde, found_by_id
 from holdfast.integrations.langgraph.guard import Guard, ends_with, lasts_after
 from holdfast.integrations.langgraph.layout import Contents, Header, task_data
 from holdfast.integrations.langgraph.pen import Pen
@@ -235,8 +235,12 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
         def act(pen: Pen) -> Ticket:
             with pen.lock:
-                trees = pen.encoded(cells, ns, parent, values, versions, new_versions)
-                return pen.put(header, Contents(trees, versions, checkpoint["versions_seen"]))
+                try:
+                    trees = pen.encoded(cells, ns, parent, values, versions, new_versions)
+                    return pen.put(header, Contents(trees, versions, checkpoint["versions_seen"]))
+                except BaseException:  # others may wait for the lock
+                    pen.take_back()
+                    raise
 
         return _Writing(thread, ns, checkpoint["id"], act, lambda: lasts_after(ns, values))
 
@@ -273,6 +277,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         if id is None:
             raise UsageError("put_writes: config names no checkpoint_id, so nobody could find what was written")
         cells, place = self._cells, f"thread {thread!r}"
+        writes = [(channel, value[:] if type(value) is list else value) for channel, value in writes]
+        looks = [cells.looks(value) for _, value in writes]
         kept = [
             [WRITES_IDX_MAP.get(channel, index), channel, cells.tree(value, f"write to {channel!r} of {place}")]
             for index, (channel, value) in enumerate(writes)
@@ -282,8 +288,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         data = task_data(ns, id, task, path, kept)
         if ends_with(ns, (channel for channel, _ in writes)):  # no checkpoint follows
             return _Writing(thread, ns, id, lambda pen: pen.write(data), lambda: False)
-        seen = cells.seen(writes, [tree for _, _, tree in kept])
-        return _Writing(thread, ns, id, lambda pen: pen.park(data, seen), lambda: None)
+        trees = found_by_id(looks, [tree for _, _, tree in kept])
+        return _Writing(thread, ns, id, lambda pen: pen.park(data, trees), lambda: None)
 
     def _write(self, config: RunnableConfig, writing: _Writing) -> Op[None]:
         if self._guard is None:

@@ -191,7 +191,11 @@ def submitted(pen: Pen, act: Act) -> Op[Ticket]:
     made = act(pen)
     if isinstance(made, Ticket):
         return made
-    yield Nap(CLOCK, LINGER, made.gate)
+    try:
+        yield Nap(CLOCK, LINGER, made.gate)
+    except BaseException:  # whoever waits is cancelled; what was written is not
+        pen.end_waiting(made)
+        raise
     return pen.end_waiting(made)
 
 
