@@ -167,6 +167,10 @@ class Fold:
         """Whether nothing more is to come of a call: it has ended, or nobody waits for it any longer."""
         return key in self.steps or key in self.failures or key in self.lost
 
+    def is_over(self, key: str) -> bool:
+        """Whether a call has come to its end, and is not made anew since the run was retried."""
+        return self.is_settled(key) and key not in self.loose
+
     def generation_at(self, seq: int, rewinds: Sequence[Rewind]) -> int:
         """How often the run had been rolled back when an entry was written."""
         return sum(rewind.at < seq for rewind in rewinds)
@@ -217,7 +221,8 @@ class Fold:
         self.attempts.pop(key, None)
 
     def _started(self, seq: int, at: int, data: Data) -> None:
-        self.started[data["key"]] = seq
+        if not self.is_over(data["key"]):  # else it had ended while this was being written
+            self.started[data["key"]] = seq
 
     def _intended(self, seq: int, at: int, data: Data) -> None:
         self.intents[data["key"]] = seq
@@ -247,6 +252,7 @@ class Fold:
     def _raised(self, seq: int, at: int, data: Data) -> None:
         key = data["key"]
         if "until" in data:
+            self.started.pop(key, None)
             self.attempts[key] = Attempt(data["attempt"], data["until"])
             return
         if "uncertain" not in data:

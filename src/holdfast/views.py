@@ -218,7 +218,11 @@ class Output(Struct, frozen=True):
 
 
 class StepInfo(Struct, frozen=True, kw_only=True):
-    """A step of a run: ``started``, ``done``, ``failed``, ``retrying`` or ``uncertain``."""
+    """A step of a run: ``started``, ``done``, ``failed``, ``retrying`` or ``uncertain``.
+
+    ``seconds`` is how long its last attempt took (one that runs still: how long it had run at ``at``), None if that was
+    less than a twentieth of a second, or is not known.
+    """
 
     key: str
     name: str
@@ -227,6 +231,7 @@ class StepInfo(Struct, frozen=True, kw_only=True):
     at: datetime
     attempts: int = 1
     error: str | None = None
+    seconds: float | None = None
 
 
 class Page(Struct, Generic[T], frozen=True):
@@ -246,10 +251,14 @@ class Page(Struct, Generic[T], frozen=True):
 
 
 class PlannedUndo(Struct, frozen=True):
-    """What a rollback will do about one effect: ``undo`` it, or leave it for the reason given."""
+    """What a rollback will do about one effect: ``undo`` it, or leave it for the reason given.
+
+    ``missing``: its undo cannot be found in this process, which therefore refuses the rollback; ``problem`` says why.
+    """
 
     effect: Effect
-    action: Literal["undo", "irreversible", "uncertain"]
+    action: Literal["undo", "irreversible", "uncertain", "missing"]
+    problem: str | None = None
 
 
 class RollbackPlan(Struct, frozen=True):

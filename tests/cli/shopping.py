@@ -122,9 +122,28 @@ def risky() -> str:
     return once_only("R-1")
 
 
+@step(at_most_once=True)
+def mail_once(order: str) -> None:
+    raise TimeoutError("no word")
+
+
+@workflow(name="shopping.risky_mail")
+def risky_mail() -> str:
+    mail_once("R-1")
+    return "mailed"
+
+
 @workflow(name="shopping.waits")
 def waits() -> str:
     return f"got {holdfast.receive('payments')}"
+
+
+kind: list[Any] = [str]
+
+
+@workflow(name="shopping.asks_one")
+def asks_one() -> str:
+    return f"{ask('What?', kind[0])}"
 
 
 not_a_workflow = 7

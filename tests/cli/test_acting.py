@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Iterator
-from typing import Any
+from datetime import date
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -75,6 +78,44 @@ def test_answers_that_are_refused(call: Call, shop: Call, words: list[str], code
     assert done.code == code
     assert said in done.err
     assert call("questions", "s1", "--json").json["questions"] != []
+
+
+@pytest.mark.parametrize(
+    ("asked", "typed", "taken"),
+    [
+        (str, "done, and dusted", "done, and dusted"),
+        (str, "true", "true"),
+        (str, '"done"', "done"),
+        (str, "@letter.txt", "Dear all\n"),
+        (Literal["post", "courier"], "courier", "courier"),
+        (Literal["post", "courier"], '"post"', "post"),
+        (Literal["1", "2"], "2", "2"),
+        (Literal[1, 2], "2", "2"),
+        (date, "2026-01-31", "2026-01-31"),
+        (int, "7", "7"),
+    ],
+)
+def test_one_text_or_choice_is_given_as_it_is(
+    call: Call, shop: Call, store: Holdfast, memdir: Path, asked: Any, typed: str, taken: str
+) -> None:
+    (memdir / "letter.txt").write_text("Dear all\n")
+    sys.modules["shopping"].kind[:] = [asked]
+    shop("asks_one", "a")
+    assert call("answer", "a", typed).code == 0
+    assert call("resume", "a", "-m", SHOPPING).code == 0
+    assert store.get("a").result() == taken
+
+
+def test_what_is_no_json_is_shown_quoted(call: Call, shop: Call, store: Holdfast) -> None:
+    store.run("hand").pause("Anything?")
+    done = call("answer", "hand", "it's done")
+    assert done.code == 2
+    way = done.err.partition("such as ")[2].strip()
+    assert call("answer", "hand", *shlex.split(way)).code == 0
+    sys.modules["shopping"].kind[:] = [Literal["post", "courier"]]
+    shop("asks_one", "a")
+    refused = call("answer", "a", "horse")
+    assert (refused.code, "courier" in refused.err) == (9, True)
 
 
 def test_answer_when_nothing_is_asked(call: Call, shop: Call) -> None:
@@ -168,6 +209,11 @@ def test_resolve(call: Call, shop: Call) -> None:
     shop("risky", "r1")
     assert call("resolve", "r1", "once_only#1").code == 2
     assert call("resolve", "r1", "nothing#1", "--done").code == 2
+    named = call("resolve", "r1", "once_only", "--done", "--result", "1")
+    assert (named.code, "did you mean once_only#1?" in named.err) == (2, True)
+    silent = call("resolve", "r1", "once_only#1", "--done")
+    assert (silent.code, "--result null if it gives nothing" in silent.err) == (2, True)
+    assert call("resolve", "r1", "once_only#1", "--not-done", "--result", "1").code == 2
     done = call(
         "resolve", "r1", "once_only#1", "--done", "--result", '"sent"', "--by", "me", "--resume", "-m", SHOPPING
     )
@@ -175,6 +221,63 @@ def test_resolve(call: Call, shop: Call) -> None:
     assert done.out.splitlines()[-1] == "sent"
     shop("risky", "r2")
     assert call("resolve", "r2", "once_only#1", "--not-done", "--json").json["resolved"] == "once_only#1"
+
+
+def test_resolve_of_a_step_that_gives_none_needs_no_result(call: Call, shop: Call, process: Any) -> None:
+    shop("risky_mail", "m1")
+    child = process("resolve", "m1", "mail_once#1", "--done")  # where nothing is declared
+    assert (child.communicate(timeout=60)[0], child.returncode) == ("", 2)
+    assert call("resolve", "m1", "mail_once#1", "--done", "--resume", "-m", SHOPPING).out.endswith("mailed\n")
+    shop("risky_mail", "m2")
+    child = process("resolve", "m2", "mail_once#1", "--done", "--result", "null")
+    assert "counts as done" in child.communicate(timeout=60)[0]
+
+
+def ended(call: Call, shop: Call) -> None:
+    shop("sell", "s1", order="A-17")
+    call("answer", "s1", '{"carrier": "post"}', "--resume", "-m", SHOPPING)
+
+
+def test_that_what_has_ended_is_done_again_is_said_before(call: Call, shop: Call, store: Holdfast) -> None:
+    ended(call, shop)
+    asked = call("rollback", "s1", "--to", "0").err
+    assert "to entry 0, and a worker then does it again from there (--then cancelled leaves it)?" in asked
+    assert call("rollback", "s1", "--to", "0", "--then", "cancelled", "--resume", "--yes").code == 2
+    assert "and leave it as cancelled?" in call("rollback", "s1", "--to", "0", "--then", "cancelled").err
+    assert store.get("s1").status == "completed"
+    assert call("rollback", "s1", "--to", "0", "--yes").code == 0
+    assert store.get("s1").status == "ready"
+
+
+def test_resume_says_itself_that_it_goes_on(call: Call, shop: Call, repaired: Any) -> None:
+    ended(call, shop)
+    assert call("rollback", "s1", "--to", "0", "--yes", "--resume", "-m", SHOPPING).code == 3
+    assert repaired.undone == ["receipt of A-17"]
+
+
+@pytest.mark.parametrize(
+    ("workflow", "words"),
+    [
+        ("sell", ["answer", "--set", "carrier=post"]),
+        ("sell", ["fork", "--id", "other"]),
+        ("sell", ["rollback", "--to", "0", "--yes"]),
+        ("waits", ["send", "1", "--topic", "payments"]),
+        ("fails", ["retry"]),
+        ("risky", ["unblock"]),
+        ("risky", ["resolve", "once_only#1", "--not-done"]),
+    ],
+)
+def test_nothing_is_done_if_it_cannot_go_on_here(
+    shop: Call, store: Holdfast, process: Any, workflow: str, words: list[str]
+) -> None:
+    shop(workflow, "r1", **({"order": "A-17"} if workflow == "sell" else {}))
+    run = store.get("r1")
+    before = run.info(), len(store._store.inbox(run.uid)), len(store.runs())
+    child = process(words[0], "r1", *words[1:], "--resume")
+    out, err = child.communicate(timeout=60)
+    assert (out, child.returncode) == ("", 9)
+    assert "is not declared here; name its module: add --module shopping\n" in err
+    assert (run.info(), len(store._store.inbox(run.uid)), len(store.runs())) == before
 
 
 # --- cancel, retry, unblock: one, and many
@@ -239,7 +342,7 @@ def test_what_goes_wrong_with_one_does_not_stop_the_others(call: Call, shop: Cal
     store.get("s2").rollback(to=0)
     with store.get("s2").claim():
         done = call("retry", "s1", "warm-up")
-    assert done.code == 2
+    assert done.code == 9
     assert len([line for line in done.err.splitlines() if line.startswith("✗")]) == 2
     given = call("cancel", "--workflow", "shopping.sell", "--yes", "--json").json
     assert (given["count"], given["done"]) == (3, 3)

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Holdfast
 
-from .conftest import Call
+from .conftest import SHOPPING, Call
 from .terminal import Terminal
 
 DRAWINGS = str(Path(__file__).with_name("drawings.py"))
@@ -45,6 +45,13 @@ def release(memdir: Path) -> str:
 
 
 # --- graphs
+
+
+def test_a_plain_workflow_has_nothing_to_check(call: Call) -> None:
+    done = call("check", f"{SHOPPING}:quick")
+    assert (done.code, "which has nothing to check" in done.err) == (8, True)
+    assert "which has no picture" in call("graph", f"{SHOPPING}:quick").err
+    assert f"it has {SHOPPING}:" in call("graph", SHOPPING).err
 
 
 def test_a_graph_is_run(call: Call) -> None:
@@ -149,7 +156,7 @@ def test_a_flow_is_run_and_resumed_without_its_file(call: Call, release: str, me
     assert answered.code == 0
     assert "  deploy │ deployed prod" in answered.out
     assert json.loads(answered.out[answered.out.index("{") :]) == {"where": "prod"}
-    assert call("rollback", "r1", "--to", "0", "--yes").code == 0
+    assert call("rollback", "r1", "--to", "0", "--then", "go-on", "--yes").code == 0
     assert (memdir / "undone.txt").read_text() == "taken back\n"
 
 

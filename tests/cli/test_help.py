@@ -92,6 +92,11 @@ def test_an_unknown_command(call: Call) -> None:
     assert "There is no command 'rnu'. Did you mean run?" in done.err
 
 
+@pytest.mark.parametrize(("word", "meant"), [("list", "runs"), ("logs", "history or watch"), ("status", "show")])
+def test_what_others_call_a_command(call: Call, word: str, meant: str) -> None:
+    assert f"Did you mean {meant}?" in call(word).err
+
+
 def test_the_version(call: Call) -> None:
     from holdfast import __version__
 

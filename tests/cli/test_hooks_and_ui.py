@@ -22,6 +22,8 @@ def test_a_hook_is_made_changed_paused_and_deleted(call: Call) -> None:
     gone = call("hook", "chat", "--delete")
     assert (gone.code, "there is no hook 'chat'" in gone.err) == (2, True)
     assert call("hook", "chat").code == 2
+    half = call("hook", "chat", "--url", "https://chat.example.org/in")
+    assert (half.code, "make it with --url and --secret-env" in half.err) == (2, True)
     assert call("hook", "chat", "--url", "ftp://x", "--secret-env", "S").code == 2
 
 

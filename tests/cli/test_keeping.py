@@ -109,7 +109,27 @@ def test_backup_and_restore(call: Call, shop: Call, memdir: Path) -> None:
     shop("sell", "s", order="A")
     assert call("backup", "all.holdfast").out == "2 runs in all.holdfast.\n"
     assert call("backup", "all.holdfast").code == 2
-    assert call("restore", "all.holdfast", "--store", "files:///restored").out.startswith("Taken in.\n1 had not ended")
+    hook = ["--url", "https://chat.example.org/in", "--secret-env", "CHAT_SECRET"]
+    assert call("hook", "chat", *hook).code == 0
+    assert call("schedule", "daily", "--cron", "0 9 * * *", "--run", f"{SHOPPING}:quick").code == 0
+    call("backup", "all.holdfast", "--force")
+    restored = ("restore", "all.holdfast", "--store", "files:///restored")
+    assert call(*restored).out.splitlines() == [
+        "Taken in: 2 runs.",
+        "  blocked, since it had not ended: holdfast unblock s",
+        "  paused schedule: holdfast schedule daily --resume",
+        "  paused hook: holdfast hook chat --resume",
+    ]
+    assert call(*restored).out == "Nothing was taken in: all 2 runs of it are here already.\n"
+    given = call(*restored, "--json").json
+    assert (given["runs"], sorted(given["already"]), given["blocked"]) == ([], ["q", "s"], [])
+    [kept] = call("hooks", "--store", "files:///restored", "--json").json["hooks"]
+    assert (kept["name"], kept["paused"]) == ("chat", True)
+    resumed = call("hook", "chat", "--resume", "--store", "files:///restored", "--json").json["hook"]
+    assert resumed["paused"] is False
+    call("restore", "all.holdfast", "--store", "files:///restored")
+    [kept] = call("hooks", "--store", "files:///restored", "--json").json["hooks"]
+    assert kept["paused"] is False  # what is here stays
     assert call("restore", "nowhere.holdfast").code == 8
     (memdir / "cut.holdfast").write_bytes((memdir / "all.holdfast").read_bytes()[:-40])
     done = call("restore", "cut.holdfast", "--store", "files:///other")
@@ -151,7 +171,7 @@ def test_the_example_of_init_runs(memdir: Path) -> None:
     answered = holdfast_("answer", "h", "true", "--resume", "--module", "hello.py")
     assert (answered.returncode, answered.stderr) == (0, "")
     assert "sent to you: Hello, you." in answered.stdout
-    back = holdfast_("rollback", "h", "--to", "0", "--module", "hello", "--yes")
+    back = holdfast_("rollback", "h", "--to", "0", "--then", "cancelled", "--module", "hello", "--yes")
     assert "taken back: sent to you" in back.stdout
 
 
@@ -186,6 +206,16 @@ def test_an_encrypted_store_is_read_with_its_keys(call: Call, url: str, monkeypa
     wrong = call("state", "private")
     assert wrong.code == 2
     assert "nonsense" not in wrong.err
+
+
+@pytest.mark.parametrize("words", [["worker", SHOPPING, "--until-idle"], ["run", f"{SHOPPING}:quick"]])
+def test_whoever_makes_a_store_is_told(call: Call, memdir: Path, words: list[str]) -> None:
+    """The URL may be mistyped."""
+    told = "There was no store at new.db: a new one is made."
+    assert told in call(*words, "--store", "sqlite:///new.db").err
+    assert told not in call(*words, "--store", "sqlite:///new.db").err
+    assert call("runs", "--store", "sqlite:///typo.db").code == 8
+    assert not (memdir / "typo.db").exists()
 
 
 # --- doctor

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import Holdfast
 
-from .conftest import Call
+from .conftest import SHOPPING, Call
 
 
 def test_runs_are_listed_newest_first(call: Call, shop: Call) -> None:
@@ -92,10 +94,33 @@ def test_show_a_run_that_failed(call: Call, shop: Call) -> None:
     assert "in label" in call("show", "f1", "--trace").out
 
 
+def test_show_tells_the_input(call: Call, shop: Call, process: Any, memdir: Path) -> None:
+    shop("sell", "s1", order="A-17", gift=True)
+    assert call("show", "s1", "--json").json["input"] == {"order": "A-17", "gift": True}
+    assert 'input       {"order":"A-17","gift":true}' in call("show", "s1").out
+    child = process("show", "s1", "--json")  # where the workflow is not declared
+    assert json.loads(child.communicate(timeout=60)[0])["input"] == {"args": ["A-17"], "gift": True}
+    call("fork", "s1", "--input", '{"order": "Z"}', "--id", "s2", "-m", SHOPPING)
+    assert call("show", "s2", "--json").json["input"] == {"order": "Z", "gift": True}
+    (memdir / "release.yaml").write_text("name: release\nvars:\n  env: test\nsteps:\n  - {id: a, run: 'true'}\n")
+    call("run", "release.yaml", "--var", "env=prod", "--id", "f1")
+    assert call("show", "f1", "--json").json["input"] == {"env": "prod"}
+    call("redact", "s1", "0", "--yes")
+    assert call("show", "s1", "--json").json["input"] is None
+
+
+def test_show_tells_how_long_steps_took(call: Call, shop: Call, memdir: Path) -> None:
+    shop("slowly", "slow", seconds=0.15, marker=str(memdir / "m"))
+    [line] = [line.split() for line in call("show", "slow").out.splitlines() if "slow#1" in line]
+    assert line[1:3] == ["done", "slow#1"]
+    assert float(line[3]) > 0
+    assert line[4] == "s"
+
+
 def test_show_in_json(call: Call, shop: Call) -> None:
     shop("family", "p")
     shown = call("show", "p", "--json").json
-    assert set(shown) == {"run", "steps", "questions", "children", "next", "node", "queue"}
+    assert set(shown) == {"run", "input", "steps", "questions", "children", "died", "next", "node", "queue"}
     assert shown["children"] == ["p/shopping.sell#1"]
     assert [question["run"] for question in shown["questions"]] == ["p/shopping.sell#1"]
     shop("quick", "q")

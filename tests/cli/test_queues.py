@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import holdfast
 from holdfast import workflow
 
-from .conftest import Call
+from .conftest import SHOPPING, Call
 
 
 @workflow
@@ -48,9 +50,37 @@ def test_what_is_no_limit(call: Call, wrong: tuple[str, str]) -> None:
     assert call("queues").out == "No queues.\n"
 
 
+def test_a_queue_that_is_not_there(call: Call) -> None:
+    gone = call("queue", "nonesuch")
+    assert (gone.code, gone.out, "`holdfast queues` lists" in gone.err) == (8, "", True)
+    assert call("queue", "default").code == 0
+
+
+def test_times_of_a_schedule_are_in_its_zone(call: Call, url: str) -> None:
+    with holdfast.open(url) as hf:
+        hf.schedule(report, "today", cron="0 3 * 7 *", tz="Asia/Kolkata", id="nightly")
+    for words in (["schedules"], ["schedule", "nightly"]):
+        assert re.search(r" \d{4}-07-\d\d 03:00:00 IST ", call(*words).out)
+
+
+def test_priorities(call: Call, shop: Call) -> None:
+    how = ["--cron", "0 9 * * *", "--run", f"{SHOPPING}:quick", "--priority", "7"]
+    assert call("schedule", "daily", *how).code == 0
+    triggered = call("schedule", "daily", "--trigger", "--json").json["run"]
+    assert call("show", triggered, "--json").json["run"]["priority"] == 7
+    for words in (["--priority", "3"], ["--delay", "1h"], ["--dedup", "x"], ["--key", "k"]):
+        assert f"{words[0]}: is for a workflow that is left to a worker" in shop("quick", "here", *words).err
+    how = ["--detach", "--priority", "3", "--key", "customer-1", "--delay", "1h", "--json"]
+    later = shop("quick", "later", *how).json["run"]
+    assert (later["priority"], later["key"], later["status"]) == (3, "customer-1", "waiting")
+    once = ["run", f"{SHOPPING}:quick", "--detach", "--dedup", "x", "--json"]
+    assert call(*once).json["run"]["id"] == call(*once).json["run"]["id"]
+
+
 def test_schedules(call: Call, url: str) -> None:
     assert call("schedules").out == "No schedules.\n"
-    assert call("schedule", "daily").code == 8
+    gone = call("schedule", "daily")
+    assert (gone.code, "`holdfast schedules` lists them" in gone.err) == (8, True)
     with holdfast.open(url) as hf:
         hf.schedule(report, "today", cron="0 9 * * *", tz="Europe/Oslo", id="daily")
     assert "0 9 * * * (Europe/Oslo)" in call("schedules").out

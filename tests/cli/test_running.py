@@ -120,6 +120,18 @@ def test_resume_goes_on(shop: Call, call: Call, store: Holdfast) -> None:
     assert again.json["result"] == "A-17 by post"
 
 
+def test_what_is_refused_is_not_announced(call: Call, shop: Call, store: Holdfast) -> None:
+    shop("sell", "s1", order="A-17")
+    other = shop("quick", "s1")
+    assert (other.code, other.out) == (9, "")
+    assert "it is a run of workflow 'shopping.sell'" in other.err
+    assert shop("sell", "s1", order="B").out == ""
+    store.get("s1").answer({"carrier": "post"})
+    with store.get("s1").claim():
+        held = call("resume", "s1", "-m", SHOPPING)
+    assert (held.code, "goes on after" in held.out) == (6, False)
+
+
 def test_resume_says_what_it_needs(process: Any, shop: Call, store: Holdfast) -> None:
     shop("sell", "s1", order="A-17")
     store.get("s1").answer({"carrier": "post"})

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import holdfast
 from holdfast import errors
 from holdfast.codec import Codec
 from holdfast.engine import failures
@@ -317,6 +318,32 @@ def test_a_long_traceback_keeps_the_innermost_frames(codec: Codec) -> None:
     assert 4_000 < len(trace) <= 8_000
     assert trace.startswith("  File")
     assert 'raise Plain("deep")' in trace.splitlines()[-1]
+
+
+def test_of_the_frames_the_users_are_kept(codec: Codec) -> None:
+    @holdfast.step(timeout=60)
+    def load() -> None:
+        raise Plain("no")
+
+    @holdfast.workflow(name="seen-from-outside")
+    def flow() -> None:
+        load()
+
+    with holdfast.open("memory://frames") as hf:
+        run = hf.start(flow)
+        traces = [one.contents["failure"]["traceback"] for one in run.entries() if "failure" in one.contents]
+    files = [[line.split('"')[1] for line in trace.splitlines() if "File " in line] for trace in traces]
+    assert files == [[__file__], [__file__, __file__]]
+
+
+def test_an_error_of_holdfast_alone_keeps_its_frames(codec: Codec) -> None:
+    try:
+        revive({}, codec)
+    except ValueError as error:
+        caught = error
+    assert caught.__traceback__ is not None
+    caught.__traceback__ = caught.__traceback__.tb_next  # without this very function
+    assert "in revive" in describe(caught, codec)["traceback"]
 
 
 def test_causes_and_contexts(codec: Codec) -> None:

@@ -35,6 +35,13 @@ def test_all_waits_for_branches_of_different_lengths(memory: Holdfast) -> None:
     assert memory.start(graph, {}).result()["log"] == ["a", "b", "c", "d", "j"]
 
 
+def test_a_join_is_one_edge_from_each() -> None:
+    graph = graph_of("listed", "abc", "ab", entry="a")
+    for source, target in ((["a", "b"], "c"), ("a", ("b", "c"))):
+        with pytest.raises(holdfast.UsageError, match="several nodes where one is named; write one edge for each of"):
+            graph.edge(source, target)  # type: ignore[arg-type]
+
+
 def test_all_does_not_wait_for_a_branch_that_does_not_come(memory: Holdfast) -> None:
     graph = Graph(Log, name="one-sided")
     for node in "abcj":

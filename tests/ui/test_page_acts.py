@@ -120,6 +120,21 @@ def test_a_fork_with_another_input_and_another_result(hf: Holdfast, pages: TestC
     assert hf.get("j").result() == ["nothing"]
 
 
+def test_a_fork_is_offered_what_it_began_with_and_takes_what_was_changed(hf: Holdfast, pages: TestClient) -> None:
+    sold(hf)
+    form = html.unescape(pages.get("/runs/A-1/fork").text)
+    assert '{\n  "order": "A-1",\n  "cents": 4200\n}' in form
+    offered = re.findall(r"<option>([^<]*)</option>", form)
+    assert offered == ["charge#1", "label#1", "mail#1"]
+    same = {"id": "same", "input": '{"order": "A-1", "cents": 4200}'}
+    assert pages.post("/runs/A-1/fork", data=same, follow_redirects=False).status_code == 303
+    assert hf.get("same").info().forked_from == ("A-1", 9)
+    for id, cents in (("other", "1"), ("a number", "4200.0")):
+        sent = {"id": id, "input": f'{{"order": "A-1", "cents": {cents}}}'}
+        assert pages.post("/runs/A-1/fork", data=sent, follow_redirects=False).status_code == 303
+        assert hf.get(id).info().forked_from == ("A-1", 0)
+
+
 def test_a_state_that_is_too_long_for_a_form_is_left_as_it_is(hf: Holdfast, pages: TestClient) -> None:
     hf.run("r").save({"text": "x" * 300_000})
     form = pages.get("/runs/r/fork").text
@@ -158,16 +173,47 @@ def test_a_rollback_wants_the_plan_to_be_read_and_the_run_to_be_as_it_was(hf: Ho
     run = sold(hf)
     etag = hidden(pages.get("/runs/A-1/rollback?to=0").text, "etag")
     assert pages.post("/runs/A-1/rollback", data={"to": "0", "etag": etag}).status_code == 422
-    assert pages.post("/runs/A-1/rollback", data={"to": "0", "sure": "yes"}).status_code == 412
+    assert pages.post("/runs/A-1/rollback", data={"to": "0", "sure": "yes", "then": "go-on"}).status_code == 412
     hf.get("A-1").send("news")
     run.resume()
-    stale = pages.post("/runs/A-1/rollback", data={"to": "0", "sure": "yes", "etag": etag})
+    sent = {"to": "0", "sure": "yes", "etag": etag, "then": "go-on"}
+    stale = pages.post("/runs/A-1/rollback", data=sent)
     assert (stale.status_code, selling.undone) == (412, [])
     etag = hidden(pages.get("/runs/A-1/rollback?to=0").text, "etag")
     done = pages.post("/runs/A-1/rollback", data={"to": "0", "sure": "yes", "etag": etag, "then": "cancelled"})
     assert (done.status_code, selling.undone, run.status) == (200, ["receipt of A-1"], "cancelled")
     assert "Not everything could be undone" in done.text
     assert contents(run, "rollback_begun")["by"] == "operator"
+
+
+def test_what_happens_after_a_rollback_is_said_on_purpose_of_a_run_that_has_ended(
+    hf: Holdfast, pages: TestClient
+) -> None:
+    sold(hf)
+    run = hf.start(selling.house, ["attic"], id="h")
+    assert run.result() == ["desk in attic packed"]
+    chosen = r'name="then" value="(\S+)" checked'
+    assert re.findall(chosen, pages.get("/runs/A-1/rollback?to=0").text) == ["go-on"]
+    form = pages.get("/runs/h/rollback?to=0").text
+    assert re.findall(chosen, form) == []
+    assert "a worker then does it again from there" in form
+    sent = {"to": "0", "sure": "yes", "etag": hidden(form, "etag")}
+    refused = pages.post("/runs/h/rollback", data=sent)
+    assert (refused.status_code, run.status) == (422, "completed")
+    assert "Say what happens then." in refused.text
+    assert pages.post("/runs/h/rollback", data=sent | {"then": "go-on"}).status_code == 200
+    assert run.status == "ready"
+
+
+def test_entries_are_offered_by_name(hf: Holdfast, pages: TestClient) -> None:
+    run = sold(hf)
+    for path in ("/runs/A-1/fork", "/runs/A-1/rollback"):
+        text = pages.get(path).text
+        assert 'list="entries"' in text
+        assert '<option value="2">2 done charge#1</option>' in text
+    run.rollback(1)
+    assert '<option value="2">' in pages.get("/runs/A-1/fork").text
+    assert '<option value="2">' not in pages.get("/runs/A-1/rollback").text
 
 
 def test_a_rollback_to_where_none_can_go_is_told(hf: Holdfast, pages: TestClient) -> None:
@@ -211,10 +257,24 @@ def test_an_uncertain_step_is_resolved(hf: Holdfast, pages: TestClient) -> None:
     sent = {"key": "wire#1", "etag": hidden(form, "etag")}
     assert "say whether it was done" in pages.post("/runs/p/resolve", data=sent).text
     assert "this is not JSON" in pages.post("/runs/p/resolve", data=sent | {"done": "yes", "result": "{"}).text
+    refused = pages.post("/runs/p/resolve", data=sent | {"done": "yes", "result": " "})
+    assert (refused.status_code, run.status) == (422, "blocked")
+    assert "null, if that is nothing" in refused.text
     pages.post("/runs/p/resolve", data=sent | {"done": "yes", "result": "33"})
     assert contents(run, "resolved")["by"] == "operator"
     run.resume()
     assert run.result() == 33
+
+
+@pytest.mark.parametrize(
+    ("sent", "gives"), [({"done": "yes", "result": "null"}, None), ({"done": "no", "result": ""}, 1)]
+)
+def test_nothing_is_a_result_on_purpose(hf: Holdfast, pages: TestClient, sent: dict[str, str], gives: Any) -> None:
+    run = hf.start(pay, 3, id="p")
+    etag = hidden(pages.get("/runs/p/resolve?key=wire%231").text, "etag")
+    said = pages.post("/runs/p/resolve", data=sent | {"key": "wire#1", "etag": etag}, follow_redirects=False)
+    assert said.headers["location"] == "/runs/p?said=resolved"
+    assert contents(run, "resolved")["done"] is (gives is None)
 
 
 # --- queues and schedules

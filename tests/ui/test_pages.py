@@ -72,12 +72,23 @@ def test_a_row_says_what_the_run_does_now(hf: Holdfast, pages: TestClient) -> No
     assert "completed 1" in told
 
 
-def test_filters_that_make_no_sense_are_told(pages: TestClient) -> None:
+def test_filters_that_make_no_sense_are_told(hf: Holdfast, pages: TestClient) -> None:
     answer = pages.get("/?status=lazy")
     assert (answer.status_code, "no status" in answer.text) == (422, True)
-    assert "name=value" in words(pages.get("/?tag=oops").text)
+    hf.run("r")
+    wrong = pages.get("/?tag=oops")
+    assert (wrong.status_code, ids_in(wrong.text)) == (422, [])
+    assert re.search(r'<p class="error whole" id="tag-error" role="alert">a tag is name=value', wrong.text)
     assert pages.get("/?after=nonsense").status_code in (200, 422)
-    assert pages.get("/?from=tomorrow").status_code == 200
+    assert pages.get("/?from=tomorrow").status_code == 422
+
+
+def test_known_workflows_are_offered(hf: Holdfast, pages: TestClient) -> None:
+    hf.run("r", workflow="of elsewhere")
+    text = pages.get("/").text
+    assert 'list="workflows"' in text
+    for name in ("sell", "of elsewhere"):  # of this process, and of a run that is listed
+        assert f'<option value="{name}"></option>' in text
 
 
 def test_an_empty_store(pages: TestClient) -> None:

@@ -34,12 +34,49 @@ def spans(bar: Bar) -> list[tuple[float, float, str]]:
 CREATED = (0, "created", {"args": []})
 
 
-def test_a_plain_step_begins_where_its_branch_stood() -> None:
-    bars = told(CREATED, (2, "done", {"key": "a#1", "digest": ""}), (5, "done", {"key": "b#1", "digest": ""}))
+def done(key: str, seconds: float | None = None, **more: Any) -> dict[str, Any]:
+    return {"key": key, "digest": "", **more} | ({"seconds": seconds} if seconds is not None else {})
+
+
+def test_a_plain_step_is_as_long_as_it_took_and_not_as_its_run_stood_in_a_queue() -> None:
+    bars = told(CREATED, (60, "done", done("a#1", 2)), (65, "done", done("b#1", 5)), (99, "done", done("c#1")))
     assert [(bar.name, bar.status, spans(bar)) for bar in bars] == [
-        ("a", "done", [(0, 2, "work")]),
-        ("b", "done", [(2, 5, "work")]),
+        ("a", "done", [(58, 60, "work")]),
+        ("b", "done", [(60, 65, "work")]),
+        ("c", "done", [(98.95, 99, "work")]),
     ]
+
+
+def test_a_step_that_took_next_to_no_time_begins_where_its_branch_stood_if_that_was_just_before() -> None:
+    bars = told(CREATED, (0.01, "done", done("a#1")), (0.03, "done", done("b#1")))
+    assert [spans(bar) for bar in bars] == [[(0, 0.01, "work")], [(0.01, 0.03, "work")]]
+
+
+def test_a_step_that_is_told_to_run_began_before_that() -> None:
+    entries = (CREATED, (30, "started", {"key": "a#1", "seconds": 12}))
+    [running] = told(*entries, now=40)
+    assert (running.status, spans(running)) == ("started", [(18, 40, "work")])
+    [ended] = told(*entries, (50, "done", done("a#1", 32)))
+    assert (ended.status, spans(ended)) == ("done", [(18, 50, "work")])
+
+
+def test_what_is_told_to_run_after_its_end_has_ended() -> None:
+    late = (2, "started", {"key": "a#1", "seconds": 1})
+    for how, ended in (("done", done("a#1", 1)), ("failed", {"key": "a#1", "attempt": 1, "error": "no"})):
+        kind = "done" if how == "done" else "raised"
+        for running in (True, False):
+            [bar] = told(CREATED, (1, kind, ended), late, running=running)
+            assert (bar.status, bar.end) == (how, ZERO + 1_000_000)
+    first, again = told(CREATED, (1, "done", done("a#1", 1)), (2, "rewound", {"to": 0}), (9, *late[1:]), now=10)
+    assert [(first.status, spans(first)), (again.status, spans(again))] == [
+        ("done", [(0, 1, "work")]),
+        ("started", [(8, 10, "work")]),
+    ]
+
+
+def test_a_wait_for_a_message_is_no_work() -> None:
+    [bar] = told(CREATED, (7, "done", {"key": "receive#1", "n": 1, "message": 1, "result": None}))
+    assert (bar.name, bar.status, spans(bar)) == ("waits for a message", "done", [(0, 7, "wait")])
 
 
 def test_a_step_that_said_when_it_began() -> None:
@@ -51,15 +88,38 @@ def test_attempts_and_the_pauses_between_them() -> None:
     until = ZERO + 3_000_000
     [bar] = told(
         CREATED,
-        (1, "raised", {"key": "a#1", "attempt": 1, "until": until, "error": "no"}),
-        (4, "done", {"key": "a#1", "digest": "", "attempts": 2}),
+        (1, "raised", {"key": "a#1", "attempt": 1, "until": until, "error": "no", "seconds": 1}),
+        (4, "done", done("a#1", 1, attempts=2)),
     )
     assert spans(bar) == [(0, 1, "failed"), (1, 3, "pause"), (3, 4, "work")]
     assert (bar.status, bar.attempts) == ("done", 2)
 
 
+def test_the_time_until_a_worker_tries_again_is_a_pause() -> None:
+    failed = (1, "raised", {"key": "a#1", "attempt": 1, "until": ZERO + 3_000_000, "error": "no", "seconds": 1})
+    [bar] = told(CREATED, failed, (60, "done", done("a#1", 2, attempts=2)))
+    assert spans(bar) == [(0, 1, "failed"), (1, 58, "pause"), (58, 60, "work")]
+    runs = (70, "started", {"key": "a#1", "seconds": 10})
+    [bar] = told(CREATED, failed, runs, now=75)
+    assert (bar.status, spans(bar)) == ("started", [(0, 1, "failed"), (1, 60, "pause"), (60, 75, "work")])
+    [bar] = told(CREATED, failed, runs, (80, "done", done("a#1", 20, attempts=2)))
+    assert (bar.status, spans(bar)) == ("done", [(0, 1, "failed"), (1, 60, "pause"), (60, 80, "work")])
+
+
+def test_a_step_whose_process_died_is_as_long_as_it_took_when_it_was_made_again() -> None:
+    [bar] = told(
+        CREATED,
+        (1, "intended", {"key": "a#1", "target": "card"}),
+        (60, "intended", {"key": "a#1", "target": "card"}),
+        (61, "done", {"key": "a#1", "intent": 2}),
+    )
+    assert (bar.status, bar.declared, spans(bar)) == ("done", 2, [(60, 61, "work")])
+    [plain] = told(CREATED, (30, "started", {"key": "a#1", "seconds": 12}), (90, "done", done("a#1")))
+    assert (plain.status, spans(plain)) == ("done", [(89.95, 90, "work")])
+
+
 def test_a_step_that_failed_in_the_end() -> None:
-    [bar] = told(CREATED, (1, "raised", {"key": "a#1", "attempt": 3, "error": "no"}), (1, "failed", {"error": "no"}))
+    [bar] = told(CREATED, (1, "raised", {"key": "a#1", "attempt": 3, "error": "no", "seconds": 1}), (1, "failed", {}))
     assert (bar.status, bar.attempts, bar.error, spans(bar)) == ("failed", 3, "no", [(0, 1, "failed")])
 
 
@@ -78,11 +138,11 @@ def test_a_question_waits_until_it_is_answered() -> None:
 def test_branches_have_lanes_and_begin_with_the_call_that_made_them() -> None:
     bars = told(
         CREATED,
-        (1, "done", {"key": "a#1", "digest": ""}),
-        (3, "done", {"key": "map#1.2/b#1", "digest": ""}),
-        (5, "done", {"key": "map#1.1/b#1", "digest": ""}),
-        (6, "done", {"key": "map#1.1/c#1", "digest": ""}),
-        (8, "done", {"key": "d#1", "digest": ""}),
+        (1, "done", done("a#1", 1)),
+        (3, "done", done("map#1.2/b#1", 2)),
+        (5, "done", done("map#1.1/b#1", 4)),
+        (6, "done", done("map#1.1/c#1", 1)),
+        (8, "done", done("d#1", 2)),
     )
     drawn = chart(bars)
     assert drawn is not None
@@ -93,6 +153,12 @@ def test_branches_have_lanes_and_begin_with_the_call_that_made_them() -> None:
         ("map#1.2", "b", False, True, (1, 3)),
         ("", "d", False, False, (6, 8)),
     ]
+
+
+def test_quick_steps_of_branches_begin_with_the_call_that_made_them() -> None:
+    quick = ((1.02, "done", done("map#1.2/b#1")), (1.04, "done", done("map#1.1/b#1")))
+    _, *branches = told(CREATED, (1, "done", done("a#1", 1)), *quick)
+    assert [spans(bar)[0][:2] for bar in branches] == [(1, 1.02), (1, 1.04)]
 
 
 def test_what_has_not_ended_goes_on_until_now_or_is_uncertain() -> None:
@@ -161,10 +227,10 @@ def test_long_idle_times_are_folded() -> None:
     hour = 3600
     bars = told(
         CREATED,
-        (10, "done", {"key": "a#1", "digest": ""}),
+        (10, "done", done("a#1", 10)),
         (10, "asked", {"key": "ask#1", "prompt": "Well?"}),
         (10 + hour, "answered", {"question": 2, "value": 1}),
-        (20 + hour, "done", {"key": "b#1", "digest": ""}),
+        (20 + hour, "done", done("b#1", 10)),
     )
     drawn = chart(bars)
     assert drawn is not None

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Keyring, Run, Status, sleep, step, workflow
+from holdfast import map as hf_map
 from holdfast.errors import StoreUnusable
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash
@@ -80,8 +81,10 @@ def test_other_arguments_than_recorded_park_the_run(
     run = resumed(timed, clock)
     assert run.status is Status.BLOCKED
     reason = str(run.info().reason)
-    shown = ", ".join(repr(one) for one in after)
-    assert f"'charge#1' was called with other arguments at entry 1 than now ({shown}), at {__file__}:" in reason
+    was, shown = (", ".join(repr(one) for one in given) for given in (before, after))
+    assert f"'charge#1' was called with other arguments ({was}) at entry 1 than now ({shown}), at {__file__}:" in reason
+    assert "If the code was not changed, it depends on time or chance: put that into a step." in reason
+    assert reason.endswith("or let the step take any arguments with @step(check_args=False)")
     line = int(reason.partition(f"{__file__}:")[2].partition(".")[0])
     with open(__file__) as file:
         assert "charge(*given[0])" in file.read().splitlines()[line - 1]
@@ -108,6 +111,49 @@ def test_other_arguments_are_taken_if_the_step_allows_them(timed: Opener, clock:
     timed().start(flow, id="r")
     given[0] = "B"
     assert resumed(timed, clock).result() == "A"
+
+
+@pytest.mark.parametrize("kind", ["plain", "effect"])
+def test_what_was_recorded_is_shown_as_far_as_it_is_kept(timed: Opener, clock: ManualClock, kind: str) -> None:
+    long = {"text": "long " * 10}
+    given: list[Any] = [long]
+
+    @step(target="world" if kind == "effect" else None)
+    def charge(order: Any, *, fast: bool = False) -> None: ...
+
+    @workflow
+    def flow() -> None:
+        charge(given[0], fast=True)
+        sleep(3600)
+
+    timed().start(flow, id="r")
+    given[0] = {}
+    was = f" ({long!r}, fast=True)" if kind == "effect" else ""
+    wanted = f"'charge#1' was called with other arguments{was} at entry {1 + bool(was)} than now ({{}}, fast=True), at"
+    assert wanted in str(resumed(timed, clock).info().reason)
+
+
+def test_the_place_of_another_call_is_named(timed: Opener, clock: ManualClock) -> None:
+    drives: list[None] = []
+
+    @step
+    def one() -> None: ...
+
+    @step
+    def two() -> None: ...
+
+    def branch(_: int) -> None:
+        one() if len(drives) == 1 else two()
+        sleep(3600)
+
+    @workflow
+    def flow() -> None:
+        drives.append(None)
+        hf_map(branch, [1])
+
+    timed().start(flow, id="r")
+    reason = str(resumed(timed, clock).info().reason)
+    assert "call 1 of branch 'map#1.1' was recorded as 'map#1.1/one#1'" in reason
 
 
 @pytest.mark.parametrize("at_most_once", [False, True])

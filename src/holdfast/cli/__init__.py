@@ -44,6 +44,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "effects": Entry("looking", "List what a run did to the outside world."),
         "questions": Entry("lists", "List the questions that wait for an answer."),
         "queues": Entry("queues", "List the queues, and what limits them."),
+        "workers": Entry("lists", "List who drives runs, and what they hold."),
         "schedules": Entry("queues", "List the schedules, and when each is due."),
         "ui": Entry("ui", "Serve the web page and the HTTP API."),
         "hooks": Entry("hooks", "List the hooks, or deliver what is due."),
@@ -53,11 +54,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "answer": Entry("acting", "Answer a question of a run."),
         "send": Entry("acting", "Send a message to a run."),
         "fork": Entry("acting", "Make a new run that shares the past of another."),
-        "rollback": Entry("acting", "Go back to an entry, and undo what came after it."),
+        "rollback": Entry("mending", "Go back to an entry, and undo what came after it."),
         "cancel": Entry("many", "Give up runs."),
         "retry": Entry("many", "Try failed, cancelled or blocked runs again."),
         "unblock": Entry("many", "Let blocked runs go on."),
-        "resolve": Entry("acting", "Say what became of a step that died in the act."),
+        "resolve": Entry("mending", "Say what became of a step that died in the act."),
         "queue": Entry("queues", "Show, limit, pause or resume a queue."),
         "schedule": Entry("queues", "Show, make, pause, resume, trigger or delete a schedule."),
         "hook": Entry("hooks", "Make, change, pause or delete a hook."),
@@ -69,6 +70,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "import": Entry("moving", "Take in an exported file, or the runs of another system."),
         "backup": Entry("archives", "Copy the whole store into one file, while others work."),
         "restore": Entry("archives", "Take in all runs of a backup."),
+        "delete": Entry("keeping", "Delete a run."),
         "prune": Entry("keeping", "Delete old runs."),
         "move": Entry("moves", "Move runs into another store."),
     },
@@ -79,6 +81,16 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "doctor": Entry("doctor", "Examine the environment and the store."),
         "completion": Entry("setup", "Print the completion script for a shell."),
     },
+}
+_MEANT = {  # what others call a command
+    "list": "runs",
+    "ls": "runs",
+    "ps": "runs",
+    "log": "history or watch",
+    "logs": "history or watch",
+    "status": "show",
+    "rm": "delete",
+    "start": "run",
 }
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 
@@ -103,8 +115,8 @@ class Cli(click.Group):
         except click.UsageError:
             from difflib import get_close_matches
 
-            near = get_close_matches(args[0], COMMANDS, 1)
-            hint = f" Did you mean {near[0]}?" if near else ""
+            meant = _MEANT.get(args[0]) or next(iter(get_close_matches(args[0], COMMANDS, 1)), None)
+            hint = f" Did you mean {meant}?" if meant else ""
             raise click.UsageError(f"There is no command {args[0]!r}.{hint}", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -112,6 +113,8 @@ def opened(url: str | None, *, make: bool = False) -> Holdfast:
                 path, "there is no store in this folder; `holdfast init` makes one, --store or HOLDFAST_STORE names one"
             )
         raise StoreNotFound(url, f"there is nothing at {path}; `holdfast init --store {url}` makes it")
+    if path is not None and not os.path.exists(path):
+        click.echo(f"There was no store at {path}: a new one is made.", err=True)
     return holdfast.open(url or DEFAULT_STORE, keys=_keys(), secrets=os.environ.get)
 
 
@@ -255,6 +258,11 @@ def yes_option(function: F) -> F:
     return click.option("--yes", "-y", is_flag=True, help="Do it without asking.")(function)
 
 
+def was_given(name: str) -> bool:
+    """Whether the parameter of the command stands on the command line: null is a value, too."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
 # --- kinds of values
 
 
@@ -312,26 +320,58 @@ class _Json(Kind):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
-        text, place = value, ""
+        place, text = self.read(value, param, ctx)
+        return self.parse(place, text, param, ctx)
+
+    def read(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        """Where the text came from, for messages, and the text."""
         if value == "-":
-            text, place = sys.stdin.read(), "standard input: "
-        elif value.startswith("@"):
-            place = f"{value[1:]}: "
-            try:
-                with open(value[1:], encoding="utf-8") as file:
-                    text = file.read()
-            except (OSError, UnicodeDecodeError) as error:
-                self.fail(f"{place}{getattr(error, 'strerror', None) or error}", param, ctx)
+            return "standard input: ", sys.stdin.read()
+        if not value.startswith("@"):
+            return "", value
+        try:
+            with open(value[1:], encoding="utf-8") as file:
+                return f"{value[1:]}: ", file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            self.fail(f"{value[1:]}: {getattr(error, 'strerror', None) or error}", param, ctx)
+
+    def parse(self, place: str, text: str, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """What the JSON says."""
         try:
             return json.loads(text, parse_constant=_refuse_constant)
         except ValueError as error:
-            self.fail(f"{place}this is not JSON: {error}; text stands in double quotes", param, ctx)
+            quoted = f", such as {shlex.quote(json.dumps(text, ensure_ascii=False))}" if _is_plain(place, text) else ""
+            self.fail(f"{place}this is not JSON: {error}; text stands in double quotes{quoted}", param, ctx)
         except RecursionError:
             self.fail(f"{place}this is nested too deeply", param, ctx)
+
+
+def _is_plain(place: str, text: str) -> bool:
+    """Whether somebody typed a text that was hardly meant as JSON."""
+    return not place and text.isprintable() and len(text) <= 60 and text[:1] not in ("{", "[", '"')
+
+
+class Typed(NamedTuple):
+    """What was typed as an answer. The question says whether it is a text, or JSON."""
+
+    text: str
+    read: Callable[[], Any]  # as JSON; raises `click.BadParameter`
+
+
+class _Answer(_Json):
+    """JSON, or plain text where one is asked for."""
+
+    name = "JSON|TEXT|@FILE|-"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        place, text = self.read(value, param, ctx)
+        return Typed(text, lambda: self.parse(place, text, param, ctx))
 
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a number of JSON")
 
 
-PAIR, DURATION, MOMENT, JSON = _Pair(), _Duration(), _Moment(), _Json()
+PAIR, DURATION, MOMENT, JSON, ANSWER = _Pair(), _Duration(), _Moment(), _Json(), _Answer()

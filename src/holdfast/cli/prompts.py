@@ -28,7 +28,7 @@ _HINTS = {
     "any": "JSON, or text",
     "mapping": "JSON",
 }
-_AS_TEXT = ("text", "decimal", "date", "time", "datetime", "duration", "uuid", "bytes")
+AS_TEXT = ("text", "decimal", "date", "time", "datetime", "duration", "uuid", "bytes")
 
 
 def can_ask() -> bool:
@@ -137,7 +137,7 @@ def _parsed(field: Field, text: str) -> Any:
                 return _json(bare)
             except ValueError:
                 return text
-    return bare if field.type in _AS_TEXT[1:] else text
+    return bare if field.type in AS_TEXT[1:] else text
 
 
 def _number(field: Field, text: str) -> int | float:

@@ -72,6 +72,7 @@ _CALLS: list[tuple[re.Pattern[str], Callable[[str, re.Match[str]], str]]] = [
         (r"`?run\.resume\(\)`?", _by("resume")),
         (r"`?run\.fork\(\)`?", _by("fork")),
         (r"`?run\.questions\(\)`?", _by("questions")),
+        (r"`?hf\.schedules\(\)`?", lambda *_: "`holdfast schedules`"),
         (r"`?run\.effects\(\)`?", _by("effects")),
         (r"`?run\.resolve\(\.\.\.\)`?", _by("resolve")),
         (r"run\.rollback\(to=(?P<to>\d+)\)", lambda run, at: command_line("rollback", run, options=["--to", at["to"]])),

@@ -11,7 +11,7 @@ import os
 import re
 import select
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 import msgspec
 
-from holdfast.cli.remedies import in_commands
+from holdfast.cli.remedies import command_line, in_commands
 from holdfast.views import RunInfo
 
 if TYPE_CHECKING:
@@ -254,20 +254,25 @@ def span(seconds: float) -> str:
     return f"{whole // 86_400} d"
 
 
-def clock(at: datetime) -> str:
-    """A moment in local time."""
-    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+def clock(at: datetime, zone: str | None = None) -> str:
+    """A moment in local time; or in a time zone, which is then named."""
+    if zone is None:
+        return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    from zoneinfo import ZoneInfo
+
+    return at.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S %Z")
 
 
 # --- runs
 
 
-def run_rows(infos: Iterable[RunInfo]) -> list[list[Any]]:
-    """Runs as rows of `RUN_TITLES`."""
-    return [
-        [info.id, status_text(info.status), workflow_of(info), ago(info.created_at), info.seq + 1, note_on(info)]
-        for info in infos
-    ]
+def run_rows(infos: Iterable[RunInfo], dead: Collection[str] = ()) -> list[list[Any]]:
+    """Runs as rows of `RUN_TITLES`; the processes of those in ``dead`` have died."""
+    rows: list[list[Any]] = []
+    for info in infos:
+        note = _died(info) if info.id in dead else note_on(info)
+        rows.append([info.id, status_text(info.status), workflow_of(info), ago(info.created_at), info.seq + 1, note])
+    return rows
 
 
 _FOR_A_WORKER = re.compile("waits for (a process that declares|another process: workflow .* is not declared)")
@@ -277,6 +282,10 @@ RUN_TITLES = ("run", "status", "workflow", "created", "entries", "")
 def workflow_of(info: RunInfo) -> str:
     """What a run is a run of; of a flow, its name."""
     return f"flow {info.tags['flow']}" if info.workflow == "flow" and "flow" in info.tags else info.workflow or ""
+
+
+def _died(info: RunInfo) -> str:
+    return f"its process has died; a worker goes on with it, or {command_line('resume', info.id)}"
 
 
 def note_on(info: RunInfo) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from typing import Any, NoReturn
 
 from holdfast.cli.codes import BY_STATUS, INTERRUPTED, TERMINATED
-from holdfast.cli.flows import output_to
+from holdfast.cli.flows import FLOW, output_to
 from holdfast.cli.progress import Progress, quiet, view_for
 from holdfast.cli.prompts import ask, can_ask
 from holdfast.cli.remedies import command_line, in_commands
@@ -29,6 +29,7 @@ from holdfast.cli.rendering import (
 )
 from holdfast.cli.story import Follower
 from holdfast.engine import Holdfast
+from holdfast.engine.inputs import QUEUE
 from holdfast.engine.pauses import INTERRUPT
 from holdfast.engine.run import Run
 from holdfast.errors import QuestionClosed, RunNotFound
@@ -36,6 +37,7 @@ from holdfast.model import ENDED, Kind, Status
 from holdfast.views import Question, RunInfo
 
 LOOK = 0.25  # seconds between two looks at what a run waits for
+DIED = "by nobody: its process has died"
 _PUZZLING = (Status.FAILED, Status.BLOCKED)
 
 
@@ -164,7 +166,7 @@ class Session:
         took = (info.updated_at - info.created_at).total_seconds()
         told = {
             Status.COMPLETED: f"in {span(took)}",
-            Status.RUNNING: "by another process" if not died(self.hf, info) else "by nobody: its process has died",
+            Status.RUNNING: "by another process" if not died(self.hf, info) else DIED,
             Status.WAITING: _awaited(info, data.get("questions", ())),
         }.get(info.status, data.get("error") or in_commands(info.reason or "", info.id))
         where.print(mark.append(f"  {one_line(info.id)}", style="bold").append(f"  {one_line(told)}" if told else ""))
@@ -222,7 +224,13 @@ def _out_of_the_block(run: Run, id: str, also: tuple[str, ...]) -> list[str]:
 
 def died(hf: Holdfast, info: RunInfo) -> bool:
     """Whether whoever drove the run has died; it can be claimed."""
-    return info.status is Status.RUNNING and info.id in hf.recover(dry_run=True)
+    return info.id in dead_of(hf, [info])
+
+
+def dead_of(hf: Holdfast, infos: Iterable[RunInfo]) -> set[str]:
+    """The ids of those of these runs whose process has died; the store is asked only if one of them is running."""
+    running = {info.id for info in infos if info.status is Status.RUNNING}
+    return running.intersection(hf.recover(dry_run=True)) if running else set()
 
 
 def module_words(run: Run) -> tuple[str, ...]:
@@ -232,6 +240,25 @@ def module_words(run: Run) -> tuple[str, ...]:
     if not isinstance(module, str) or module.startswith("holdfast."):  # a flow's, say, which needs none
         return ()
     return "--module", "FILE.py" if module == "__main__" else module
+
+
+def worker_command(run: Run, info: RunInfo, again: tuple[str, ...] = ()) -> str:
+    """The command of a worker that takes the run. ``again`` is what names its module, if somebody did."""
+    words = list((again or module_words(run))[1:]) if info.workflow != FLOW else ["--flows"]
+    return command_line("worker", options=[*(words or ["MODULE"]), *queue_words(info.queue)])
+
+
+def queue_words(queue: str | None) -> list[str]:
+    """What to add to the command of a worker for this queue."""
+    return ["--queue", queue] if queue not in (None, QUEUE) else []
+
+
+def is_attended(hf: Holdfast) -> bool:
+    """Whether the store knows of a live process beside this one that has driven something.
+
+    Of which queues it takes is not known, nor of one that never found anything to do.
+    """
+    return any(one.alive and one.worker != hf._engine.worker.name for one in hf._store.workers())
 
 
 def outcome(run: Run, info: RunInfo) -> dict[str, Any]:

@@ -106,11 +106,12 @@ class Story:
         known = self.maps.get(fan_name(fan)) or branches.get(fan)
         return known[1] if known is not None else None
 
-    def _line(self, status: str, key: str, detail: str = "", at: datetime | None = None) -> Told:
+    def _line(self, status: str, data: dict[str, Any], detail: str, at: datetime) -> Told:
+        key = data["key"]
         begun = self.begun.pop(key, None)
         if begun is None and node_of(key) == name_in(key) and fan_of(key) is None:  # the step of a flow
             begun = self.queue.get(name_in(key))
-        seconds = (at - begun).total_seconds() if at is not None and begun is not None else None
+        seconds = data.get("seconds", (at - begun).total_seconds()) if begun is not None else None
         return Told(status, step_name(key), one_line(detail), seconds, fan_of(key), self.inset(key))
 
     def _intended(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
@@ -128,7 +129,7 @@ class Story:
             if (node := node_of(key)) is not None and node == name_in(key) and fan_of(key) is None:
                 self._told.add(node)
             parts = [self.targets.pop(key, ""), f"attempt {attempts}" if attempts > 1 else "", self.children.get(key)]
-            yield self._line("done", key, ", ".join(part for part in parts if part), at)
+            yield self._line("done", data, ", ".join(part for part in parts if part), at)
 
     def _raised(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         key, error = data["key"], data.get("error") or "an error that was erased"
@@ -143,7 +144,7 @@ class Story:
         self.waits.pop(key, None)
         attempt = data.get("attempt", 1)
         last = short(error, _ERROR) + (f" (attempt {attempt})" if attempt > 1 else "")
-        yield self._line("uncertain" if "uncertain" in data else "failed", key, last, at)
+        yield self._line("uncertain" if "uncertain" in data else "failed", data, last, at)
 
     def _saved(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         """A node is done, or one item of a node that maps; or a loop of one's own saved its state."""

@@ -16,6 +16,7 @@ from holdfast.engine.execution import Execution
 from holdfast.engine.failures import one_line
 from holdfast.engine.outcomes import Aborted
 from holdfast.engine.scope import Scope, StepNow
+from holdfast.engine.timing import tell_time
 from holdfast.errors import HoldfastError, LeaseLost, NotDone, UsageError
 from holdfast.journal import Data
 from holdfast.model import Kind
@@ -115,6 +116,7 @@ def _at_most_once(
         try:
             return (yield from once(execution, step, key, attempt, args, kwargs, settled))
         except NotDone as error:
+            tell_time(settled, execution.active.get(key))
             if attempt > step.retry.times:
                 yield from fail(execution, key, {**settled, "attempt": attempt}, error)
                 raise
@@ -122,6 +124,7 @@ def _at_most_once(
             not_done = (Kind.RAISED, {**settled, "error": text})
             yield from retry_later(execution, scope, {"key": key}, step, attempt, error, first=[not_done])
         except Exception as error:  # of the user's function, which may raise anything
+            tell_time(settled, execution.active.get(key))
             text = one_line(error, execution.codec)
             yield from execution.write([(Kind.RAISED, {**settled, "error": text, "uncertain": True})])
             execution.park(_doubt(execution, key, step, f"raised {text}"))

@@ -1,12 +1,12 @@
 """Backup to one file, and restore.
 
-The file is lines of JSON: a header, with what is set about queues and the schedules, then for each run its record, its
-entries and its inbox, and a last line with the number of runs and a digest of everything before it, so that a file that
-was cut short or changed is noticed before anything is restored. Payloads are copied as they are stored: what is
-encrypted stays encrypted.
+The file is lines of JSON: a header, with what is set about queues, the schedules and the hooks, then for each run its
+record, its entries and its inbox, and a last line with the number of runs and a digest of everything before it, so that
+a file that was cut short or changed is noticed before anything is restored. Payloads are copied as they are stored:
+what is encrypted stays encrypted.
 
-A restored run that was still going on is parked (`Status.BLOCKED`), and a restored schedule is paused: a copy never
-repeats effects by itself.
+A restored run that was still going on is parked (`Status.BLOCKED`), and restored schedules and hooks are paused: a copy
+never repeats effects by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from holdfast.engine import queues, schedules
 from holdfast.engine.drive import Op, Read
 from holdfast.engine.journals import check_gapless
+from holdfast.engine.revived import HOOK
 from holdfast.errors import BackupDamaged, RunExists, RunNotFound, StoreError, StoreTooNew, UsageError, shown
 from holdfast.journal import verify
 from holdfast.model import ENDED, Entry, Filter, Item, RunRecord, Status
@@ -34,7 +35,7 @@ FORMAT = "holdfast backup"
 RESTORED = "restored from a backup, so it may be a copy of a run that goes on elsewhere"
 
 
-KINDS = (queues.KIND, schedules.KIND)
+KINDS = (queues.KIND, schedules.KIND, HOOK)
 
 
 class _Kept(msgspec.Struct):
@@ -63,8 +64,8 @@ class Archived(msgspec.Struct):
 def backup(hf: Holdfast, path: str, *, runs: Collection[str] | None = None) -> Op[int]:
     """Copy the whole store into one file, while others work; returns the number of runs.
 
-    With it goes what is set about queues, and the schedules. With ``runs`` only these, by their ids, and what they
-    need: the runs that they were forked from, and their children.
+    With it goes what is set about queues, the schedules and the hooks. With ``runs`` only these, by their ids, and what
+    they need: the runs that they were forked from, and their children.
     """
     only = None if runs is None else (yield Read(lambda: _with_kin(hf._store, runs)))
     return int((yield Read(lambda: _backup(hf._store, _path_of(path), only))))
@@ -153,14 +154,27 @@ def archived_run(store: Store, uid: str) -> Archived | None:
 def restore(hf: Holdfast, path: str) -> Op[tuple[str, ...]]:
     """Take in all runs of a backup; returns the ids of those that are parked until `Run.unblock`.
 
-    What is set about queues is taken in too, and the schedules, paused, where there are none of the same name.
+    What is set about queues is taken in too, and the schedules and hooks, paused, where there are none of the same
+    name.
 
-    Nothing is restored if the file is damaged (`BackupDamaged`) or one of its runs is here already (`RunExists`).
+    Nothing is restored if the file is damaged (`BackupDamaged`) or has a run that is here already and went on
+    (`RunExists`); what an earlier restore of the same file has brought is left as it is.
     """
-    return (yield Read(lambda: _restore(hf._store, _path_of(path))))  # type: ignore[no-any-return]
+    return (yield Read(lambda: take_in(hf._store, _path_of(path)))).blocked  # type: ignore[no-any-return]
 
 
-def _restore(store: Store, path: str) -> tuple[str, ...]:
+class TakenIn(NamedTuple):
+    """What a restore has done: ids of runs and of schedules, and names of hooks."""
+
+    runs: tuple[str, ...]
+    already: tuple[str, ...]  # which an earlier restore has brought
+    blocked: tuple[str, ...]  # of the runs, those that had not ended
+    schedules: tuple[str, ...]  # which are paused
+    hooks: tuple[str, ...]  # which are paused
+
+
+def take_in(store: Store, path: str) -> TakenIn:
+    """Restore the file into a store, and tell what came of it."""
     documents, archive = _read(path)
     known = {archived.record.uid for archived in archive}
     # A fork whose origin is not in the backup was deleted, with its origin, while the backup was made.
@@ -177,11 +191,26 @@ def _restore(store: Store, path: str) -> tuple[str, ...]:
             record = replace(record, status=Status.BLOCKED, reason=RESTORED)
             parked.append(record.id)
         store.adopt(record, archived.entries, archived.items, archived.taken)
-    for one in documents:
-        store.put_document(
-            one.kind, one.name, schedules.paused(one.value) if one.kind == schedules.KIND else one.value, None
-        )
-    return tuple(parked)
+    made = [one for one in documents if store.put_document(one.kind, one.name, _at_rest(one), None)]
+    shown = [archived.record for archived in whole if not archived.record.hidden]
+    new = {archived.record.uid for archived in runs}
+    return TakenIn(
+        tuple(record.id for record in shown if record.uid in new),
+        tuple(record.id for record in shown if record.uid not in new),
+        tuple(parked),
+        tuple(one.name for one in made if one.kind == schedules.KIND),
+        tuple(one.name for one in made if one.kind == HOOK),
+    )
+
+
+def _at_rest(document: _Kept) -> bytes:
+    """What a document says, for a copy that does nothing by itself."""
+    if document.kind == schedules.KIND:
+        return schedules.paused(document.value)
+    if document.kind == HOOK:
+        hook: dict[str, Any] = msgspec.json.decode(document.value, type=dict)
+        return msgspec.json.encode(hook | {"paused": True})
+    return document.value
 
 
 def _is_here(store: Store, record: RunRecord) -> bool:

@@ -12,6 +12,7 @@ from holdfast.engine.events import DEBUG, INFO, WARNING, is_told, tell
 from holdfast.engine.failures import account_of, one_line
 from holdfast.engine.outcomes import Aborted
 from holdfast.engine.scope import Scope
+from holdfast.engine.timing import tell_time
 from holdfast.errors import HoldfastError, StepTimeout, UsageError, ValueRefused
 from holdfast.journal import Data
 from holdfast.model import Kind
@@ -51,7 +52,9 @@ def failed_attempt(
     lasting = isinstance(error, UsageError | ValueRefused)
     again = attempt <= step.retry.times and isinstance(error, step.retry.on) and not lasting
     if not again:
-        yield from fail(execution, data["key"], {**data, "attempt": attempt}, error)
+        last = {**data, "attempt": attempt}
+        tell_time(last, execution.active.get(data["key"]))
+        yield from fail(execution, data["key"], last, error)
         raise error
     yield from retry_later(execution, scope, data, step, attempt, error)
 
@@ -67,6 +70,7 @@ def once(
 ) -> Op[Any]:
     """One attempt, and its result in the journal. What cannot be kept is an error of the step."""
     token = current_scope.set(Scope(execution, "", (key, attempt)))
+    execution.active[key] = since = time.monotonic()
     try:
         if step.transactional:
             return (yield from _transact(execution, step, key, attempt, args, kwargs, data))
@@ -81,10 +85,10 @@ def once(
                 result = yield call
     finally:
         current_scope.reset(token)
+    done = {**data, "attempts": attempt} if attempt > 1 else data.copy()
+    tell_time(done, since)
     what = f"result of {key}"
-    done = {**data, "result": execution.codec.encode(result, what) if result is not None else None}
-    if attempt > 1:
-        done["attempts"] = attempt
+    done["result"] = execution.codec.encode(result, what) if result is not None else None
     yield from execution.settle(execution.submit([(Kind.DONE, done)], what))
     if is_told(DEBUG):
         tell(DEBUG, "step.done", "run {run}: step {step} done", run=execution.run.id, step=key, attempt=attempt)
@@ -106,15 +110,16 @@ def _transact(
     raised: list[Exception] = []
 
     def act(connection: Any) -> Data:
+        since = time.monotonic()
         try:
             result[:] = [step.function(connection, *args, **kwargs)]
         except Exception as error:  # noted: it is told from what the store raises
             raised.append(error)
             raise
-        return {**data, "result": execution.codec.encode(result[0], f"result of {key}")}
+        done = {**data, "attempts": attempt} if attempt > 1 else data.copy()
+        tell_time(done, since)
+        return {**done, "result": execution.codec.encode(result[0], f"result of {key}")}
 
-    if attempt > 1:
-        data = {**data, "attempts": attempt}
     try:
         yield Read(lambda: execution.lease.transact(Kind.DONE, act))
     except (UsageError, ValueRefused):
@@ -144,7 +149,10 @@ def retry_later(
     told = "run {run}: step {step} failed, attempt {attempt}: {error}; again in {pause:.3g} s"
     tell(INFO, "step.retried", told, run=execution.run.id, step=key, attempt=attempt, error=text, pause=seconds)
     line: Data = {name: data[name] for name in ("key", "n", "tool", "intent") if name in data}
-    yield from execution.write([*first, (Kind.RAISED, {**line, "attempt": attempt, "until": until, "error": text})])
+    line |= {"attempt": attempt, "until": until, "error": text}
+    if not first:
+        tell_time(line, execution.active.get(key))
+    yield from execution.write([*first, (Kind.RAISED, line)])
     yield from pause(execution, scope, key, until)
 
 

@@ -447,10 +447,18 @@ class Execution:
         if not self.lease.lock.acquire(blocking=False):
             return
         try:
-            fold = self.lease.fold
-            if key not in self.active or key in fold.started or key in fold.intents or self.outcome is not None:
+            since = self.active.get(key)
+            if since is None or not self._is_under_way(key):
                 return
-            ticket = self.lease.write([(Kind.STARTED, {"key": key})])
+            ticket = self.lease.write([(Kind.STARTED, {"key": key, "seconds": round(time.monotonic() - since, 3)})])
         finally:
             self.lease.lock.release()
         self.committer.settle(ticket)
+
+    def _is_under_way(self, key: str) -> bool:
+        """Whether the journal does not say so, and nothing of the end of this attempt: that may be on its way."""
+        fold = self.lease.fold
+        if self.outcome is not None or key in fold.started or key in fold.intents or fold.is_over(key):
+            return False
+        failed = fold.attempts.get(key)
+        return failed is None or failed.until <= self.clock.now()

@@ -8,6 +8,7 @@ like that comes back as `StepFailed`, with the same text.
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ ERRORS = 100  # in one description, whatever its form
 VALUE_BYTES = 256 * 1024  # of all args and attributes together: a failure must never be too large to be kept
 
 _FRAMES = 60
+_LOOKED_AT = 4 * _FRAMES  # for these
+_OWN = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 _ORIGINAL = "The original traceback:\n"
 _MADE_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
@@ -180,8 +183,10 @@ class _Describing:
         return notes[:NOTES], traces[0][-TRACEBACK_CHARS:] if traces else ""
 
     def _traceback(self, error: BaseException) -> str:
-        """The innermost frames, as many as there is room for."""
-        frames = [self._text(frame) for frame in traceback.format_tb(error.__traceback__, limit=-_FRAMES)]
+        """The innermost frames of the user's code, as many as there is room for; if it has none, Holdfast's own."""
+        found = traceback.extract_tb(error.__traceback__, limit=-_LOOKED_AT)
+        theirs = [frame for frame in found if not frame.filename.startswith(_OWN)] or found
+        frames = [self._text(frame) for frame in traceback.StackSummary.from_list(theirs[-_FRAMES:]).format()]
         kept: list[str] = []
         room = TRACEBACK_CHARS
         for frame in reversed(frames):

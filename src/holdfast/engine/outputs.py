@@ -11,7 +11,7 @@ from holdfast.engine.checks import check_history_page, check_seq, check_texts
 from holdfast.engine.drive import Async, Listen, Op, Read, drive, drive_async
 from holdfast.engine.outcomes import Unwind
 from holdfast.fold import name_in
-from holdfast.journal import is_live, live_ranges
+from holdfast.journal import Data, is_live, live_ranges
 from holdfast.model import ENDED, Kind, RunRecord, Status
 from holdfast.stores.base import check_here
 from holdfast.views import Output, Page, StepInfo, moment
@@ -146,25 +146,33 @@ def steps(run: Run) -> Op[tuple[StepInfo, ...]]:
     found: dict[str, StepInfo] = {}
     times = {seq: at for seq, _, at, _ in fold.log}
 
-    def add(key: str, tool: str | None, status: Any, seq: int, attempts: int = 1, error: str | None = None) -> None:
+    def add(key: str, tool: str | None, status: Any, seq: int, data: Data, attempts: int = 1) -> None:
         name = tool or (name_in(key) if "#" in key else key)
-        at = moment(times.get(seq, 0))
-        found[key] = StepInfo(key=key, name=name, status=status, seq=seq, at=at, attempts=attempts, error=error)
+        found[key] = StepInfo(
+            key=key,
+            name=name,
+            status=status,
+            seq=seq,
+            at=moment(times.get(seq, 0)),
+            attempts=attempts,
+            error=data.get("error"),
+            seconds=data.get("seconds"),
+        )
 
     for seq, kind, _, data in fold.log:
         key = data.get("key")
         if key is None:
             continue
-        if kind == Kind.STARTED and key in fold.started:
-            add(key, data.get("tool"), "started", seq)
+        if kind == Kind.STARTED and fold.started.get(key) == seq:
+            add(key, data.get("tool"), "started", seq, data)
         elif kind == Kind.INTENDED and key in fold.intents:
-            add(key, data.get("tool"), begun, seq)
+            add(key, data.get("tool"), begun, seq, data)
         elif kind == Kind.RAISED and "uncertain" in data and key in fold.intents:
-            add(key, fold.ledger[fold.intents[key]].data["tool"], "uncertain", seq, error=data.get("error"))
+            add(key, fold.ledger[fold.intents[key]].data["tool"], "uncertain", seq, data)
         elif kind == Kind.RAISED and key in fold.attempts:
-            add(key, data.get("tool"), "retrying", seq, data.get("attempt", 1), data.get("error"))
+            add(key, data.get("tool"), "retrying", seq, data, data.get("attempt", 1))
         elif kind == Kind.RAISED and key in fold.failures:
-            add(key, fold.failures[key].tool, "failed", seq, data.get("attempt", 1), data.get("error"))
+            add(key, fold.failures[key].tool, "failed", seq, data, data.get("attempt", 1))
         elif key in fold.steps and fold.steps[key].seq == seq:
-            add(key, fold.steps[key].tool, "done", seq, data.get("attempts", 1))
+            add(key, fold.steps[key].tool, "done", seq, data, data.get("attempts", 1))
     return tuple(found.values())

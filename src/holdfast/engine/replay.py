@@ -7,6 +7,8 @@ import traceback
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.fold import Failed, Step
 
 if TYPE_CHECKING:
@@ -14,14 +16,14 @@ if TYPE_CHECKING:
 
 Arguments = tuple[list[Any], dict[str, Any]]  # as they are stored
 SHOWN = 200  # characters of arguments in a message
+UNCHANGED = "If the code was not changed, it depends on time or chance: put that into a step. Else"
 
 
 def check_same(
     execution: Execution, key: str, name: str, found: Step | Failed, digest: str | None, call: Arguments | None = None
 ) -> None:
     if found.digest != digest and found.digest is not None and digest is not None:
-        begun = execution.lease.fold.ledger.get(execution.lease.fold.intents.get(key, -1))
-        recorded = _shown(execution, (begun.data["args"], begun.data["kwargs"])) if begun is not None else ""
+        recorded = _shown(execution, _recorded(execution, key, found))
         if key in execution.consumed:  # in this same drive, so the code did not change
             execution.park(
                 f"the key {key!r} was used before in this run, with other arguments{recorded} than "
@@ -30,14 +32,31 @@ def check_same(
             )
         execution.park(
             f"the code no longer does what was recorded: {key!r} was called with other arguments{recorded} at "
-            f"entry {found.seq} than now{_shown(execution, call)}, at {caller()}. Put back what it did, or let the "
-            "step take any arguments with @step(check_args=False); then run.unblock(), or fork the run before it"
+            f"entry {found.seq} than now{_shown(execution, call)}, at {caller()}. {UNCHANGED} put back what it did, "
+            "and run.unblock(), or fork the run before it; or let the step take any arguments with "
+            "@step(check_args=False)"
         )
     if found.tool is not None and found.tool != name:
         execution.park(
             f"the code no longer does what was recorded: {key!r} was recorded as {found.tool} at entry "
             f"{found.seq}, and is attempted as {name} now, at {caller()}. Use another key; then run.unblock()"
         )
+
+
+def _recorded(execution: Execution, key: str, found: Step | Failed) -> Arguments | None:
+    """The arguments of a call that was begun, as far as the journal has them: of most there is only a digest."""
+    fold = execution.lease.fold
+    begun = fold.ledger.get(fold.intents.get(key, -1)) or next(
+        (mark for mark in fold.ledger.values() if mark.settled == found.seq and "args" in mark.data), None
+    )
+    if begun is not None:
+        return begun.data["args"], begun.data["kwargs"]
+    if not found.digest:
+        return [], {}
+    if not found.digest.startswith("["):  # short arguments are their own digest
+        return None
+    trees, named = msgspec.json.decode(found.digest, type=Arguments)
+    return trees, named
 
 
 def _shown(execution: Execution, call: Arguments | None) -> str:
@@ -61,10 +80,11 @@ def check_place(execution: Execution, path: str, n: int, key: str) -> None:
                 execution._places[recorded[: recorded.rfind("/") + 1], data["n"]] = recorded
     recorded_key = execution._places.get((path, n))
     if recorded_key is not None and recorded_key != key and recorded_key not in execution.lease.fold.loose:
+        where = f"branch {path.rstrip('/')!r}" if path else "the workflow"
         execution.park(
-            f"the code no longer does what was recorded: call {n} of {path or 'the workflow'!r} was recorded as "
-            f"{recorded_key!r}, and is attempted as {key!r} now, at {caller()}. Put back what it did, or guard "
-            'the change with holdfast.patched("name"); then run.unblock(), or fork the run before it'
+            f"the code no longer does what was recorded: call {n} of {where} was recorded as "
+            f"{recorded_key!r}, and is attempted as {key!r} now, at {caller()}. {UNCHANGED} put back what it did, or "
+            'guard the change with holdfast.patched("name"); then run.unblock(), or fork the run before it'
         )
 
 

@@ -18,8 +18,8 @@ from holdfast.engine.failures import one_line
 from holdfast.engine.pauses import drain
 from holdfast.engine.revived import note_revival
 from holdfast.engine.steps import effect
-from holdfast.engine.undo import find
-from holdfast.errors import UsageError
+from holdfast.engine.undo import check_findable, find
+from holdfast.errors import UndoRefused, UsageError
 from holdfast.fold import Fold, Mark, rollback_plan
 from holdfast.journal import Data
 from holdfast.model import ENDED, Change, Kind, Rewind, Status
@@ -37,7 +37,22 @@ def plan_rollback(run: Run, to: int) -> Op[RollbackPlan]:
     record = yield Read(run._record)
     fold = yield from run._seen()
     marks = [fold.ledger[seq] for seq in rollback_plan(fold, record, to)]
-    return RollbackPlan(to, tuple(PlannedUndo(effect(mark), _action(mark)) for mark in marks))
+    return RollbackPlan(to, tuple(_planned(mark) for mark in marks))
+
+
+def _planned(mark: Mark) -> PlannedUndo:
+    """What a rollback that is made here would do about an effect."""
+    try:
+        _check_undo(mark, check_findable)
+    except UndoRefused as refused:
+        return PlannedUndo(effect(mark), "missing", str(refused))
+    return PlannedUndo(effect(mark), _action(mark))
+
+
+def _check_undo(mark: Mark, check: Callable[[str], object]) -> None:
+    """Check the name of the function by which an effect is to be undone, if it is."""
+    if _action(mark) == "undo" and (name := mark.data.get("undo")):
+        check(name)
 
 
 def _action(mark: Mark) -> Any:
@@ -84,8 +99,7 @@ def begin_rollback(run: Run, lease: Lease, to: int, ending: Data, took: tuple[st
     plan = rollback_plan(lease.fold, record, to)
     to = max(to, record.base)  # the entry that makes a fork a fork stays
     for seq in plan:
-        if _action(lease.fold.ledger[seq]) == "undo" and (name := lease.fold.ledger[seq].data.get("undo")):
-            find(name)  # refused here, nothing is half done
+        _check_undo(lease.fold.ledger[seq], find)  # refused here, nothing is half done
     with lease.lock:
         run._check_not_rolling(lease)
         begun = Change(rollback=lease.seq + 1)

@@ -15,6 +15,7 @@ from holdfast.engine.define import StepFunction, current_scope
 from holdfast.engine.drive import Op, drive, drive_async, refuse_awaitable
 from holdfast.engine.events import DEBUG, is_told
 from holdfast.engine.replay import check_same
+from holdfast.engine.timing import tell_time
 from holdfast.errors import HoldfastError
 from holdfast.fold import Step
 from holdfast.journal import Data
@@ -47,6 +48,7 @@ def call(
                 refuse_awaitable(result, step.function)
         finally:
             current_scope.reset(token)
+        tell_time(data, execution.active[key])
         what = f"result of {key}"
         data["result"] = None if result is None else execution.codec.encode(result, what)
         ticket = execution.submit_one(DONE, data, what)
@@ -81,6 +83,7 @@ async def call_async(
             result = await step.function(*args, **kwargs)
         finally:
             current_scope.reset(token)
+        tell_time(data, execution.active[key])
         what = f"result of {key}"
         data["result"] = None if result is None else execution.codec.encode(result, what)
         ticket = execution.submit_one(DONE, data, what)
@@ -145,5 +148,6 @@ def _again(
     from holdfast.engine.attempts import attempts, failed_attempt
 
     data.pop("result", None)  # what cannot be kept
+    data.pop("seconds", None)
     yield from failed_attempt(execution, scope, data, step, 1, error)
     return (yield from attempts(execution, scope, data, step, args, kwargs))

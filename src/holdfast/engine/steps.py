@@ -8,12 +8,14 @@ with `resolve` what became of it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.drive import Call, Op, Read
 from holdfast.engine.failures import one_line
+from holdfast.engine.timing import tell_time
 from holdfast.engine.undo import name_of
 from holdfast.errors import NonDeterminism, NotDone, Redacted, Uncertain, UsageError
 from holdfast.fold import Fold, Mark, Step
@@ -74,8 +76,10 @@ def once(
             if undo is not None or target is not None or reversible is not None or at_most_once:
                 facts = {"target": target, "reversible": undo is not None if reversible is None else reversible}
                 return (yield from _act(run, lease, {**call, **facts}, at_most_once, function, args, kwargs))
+            since = time.monotonic()
             result = yield Call(function, args, kwargs)
             outcome = {name: call[name] for name in ("key", "tool", "digest")}
+            tell_time(outcome, since)
             outcome["result"] = run._codec.encode(result, f"result of {key}")
             yield from run._write(lease, [(Kind.DONE, outcome)], what=f"result of {key}")
             return result
@@ -106,15 +110,19 @@ def _act(
     """Intent, act, result. An at-most-once step that raises may have acted, unless what it raises is `NotDone`."""
     key = intent["key"]
     written = yield from run._write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")
+    settled: Data = {"key": key, "intent": written}
+    since = time.monotonic()
     try:
         result = yield Call(function, args, kwargs)
     except Exception as error:  # of the user's function, which may raise anything
-        failure = {"key": key, "intent": written, "error": one_line(error, run._codec)}
+        failure = {**settled, "error": one_line(error, run._codec)}
+        tell_time(failure, since)
         if at_most_once and not isinstance(error, NotDone):
             failure["uncertain"] = True
         yield from run._write(lease, [(Kind.RAISED, failure)])
         raise
-    outcome = {"key": key, "intent": written, "result": run._codec.encode(result, f"result of {key}")}
+    tell_time(settled, since)
+    outcome = {**settled, "result": run._codec.encode(result, f"result of {key}")}
     yield from run._write(lease, [(Kind.DONE, outcome)], what=f"result of {key}")
     return result
 

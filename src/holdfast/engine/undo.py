@@ -9,6 +9,7 @@ store must not gain a way to call ``os.system``.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 from collections.abc import Callable
 from inspect import Parameter, signature
@@ -91,6 +92,17 @@ def find(name: str) -> Callable[..., Any]:
     if not isinstance(found, FunctionType) or found.__module__ != module_name:
         raise UndoRefused(f"undo {name} is not a function that is defined in {module_name}")
     return found
+
+
+def check_findable(name: str) -> None:
+    """Raise `UndoRefused` if `find` would. Nothing is imported for that, so it cannot tell all."""
+    module = name.partition(":")[0]
+    top = module.partition(".")[0]
+    if name in _registered or module in sys.modules or top in sys.stdlib_module_names:
+        find(name)
+    elif importlib.util.find_spec(top) is None:
+        missing = ImportError(f"there is no module {top}")
+        raise UndoRefused(f"undo {name} cannot be found here ({missing}); {_remedy(module, missing)}")
 
 
 def _remedy(module: str, error: ImportError | AttributeError) -> str:

@@ -248,6 +248,11 @@ class Graph(Workflow[[Any], Any]):
     def _name(self, node: Named) -> str:
         if isinstance(node, str):
             return node
+        if isinstance(node, list | tuple | set | frozenset):
+            raise UsageError(
+                f"graph {self.name}: {node!r} are several nodes where one is named; write one edge for each of them: "
+                "a node that several edges lead to waits for all of them, unless it is declared with join="
+            )
         found = [name for name, known in self._nodes.items() if known.function is node]
         if not found:
             raise UsageError(f"graph {self.name}: {node!r} is not one of its nodes; declare it with @graph.node first")

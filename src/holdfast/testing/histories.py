@@ -59,7 +59,7 @@ def replay(
     """
     clock = ManualClock()
     store = MemoryStore(clock=clock)
-    archive._restore(store, os.fspath(path))
+    archive.take_in(store, os.fspath(path))
     record = max(store.find(Filter(hidden=None), limit=1000), key=lambda record: len(record.lineage))
     clock.advance(max(record.updated_at - clock.now(), 0) / 1_000_000)
     hf = open_still(_Unchanging(store), keys=keys)

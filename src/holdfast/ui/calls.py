@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -14,6 +14,7 @@ from holdfast.engine.run import Run
 from holdfast.errors import NoCheckpoint, RunNotFound
 from holdfast.model import RunRecord
 from holdfast.stores.base import check_id
+from holdfast.ui.holders import living
 from holdfast.ui.problems import Refused
 from holdfast.ui.security import Person
 from holdfast.ui.shapes import RunView, etag_of, run_view
@@ -62,7 +63,12 @@ class Call(Struct, Generic[Q, B], frozen=True, kw_only=True):
 
     def view(self, run: Run | None = None) -> RunView:
         """How the run stands now that the path names, or another one."""
-        return run_view(self.record(run.id if run is not None else None))
+        return self.views([self.record(run.id if run is not None else None)])[0]
+
+    def views(self, records: Sequence[RunRecord]) -> list[RunView]:
+        """Runs as the API shows them."""
+        alive = living(self.hf._store, {record.status for record in records})
+        return [run_view(record, alive) for record in records]
 
 
 def check_match(record: RunRecord, if_match: str | None) -> RunRecord | None:

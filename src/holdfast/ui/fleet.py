@@ -11,10 +11,9 @@ from holdfast.model import Filter, Status
 from holdfast.ui import shapes
 from holdfast.ui.acting import to_begin
 from holdfast.ui.calls import Call, Plain
+from holdfast.ui.holders import HELD
 from holdfast.ui.shapes import queue_view
 from holdfast.views import ScheduleInfo, moment
-
-HELD = 1_000  # runs that are looked at to say who holds what
 
 
 def list_queues(call: Plain) -> shapes.Queues:
@@ -103,7 +102,7 @@ def delete_schedule(call: Plain) -> shapes.Deleted:
 
 def list_workers(call: Plain) -> shapes.Workers:
     """List the workers, and what they hold."""
-    store = call.hf._store
+    store, here = call.hf._store, call.hf._engine.worker.name
     holds: dict[str, list[str]] = {}
     for record in store.find(Filter(statuses=(Status.RUNNING,)), limit=HELD):
         if record.worker is not None:
@@ -117,4 +116,4 @@ def list_workers(call: Plain) -> shapes.Workers:
     gone = [
         shapes.WorkerView(name=name, alive=False, until=moment(0), runs=sorted(runs)) for name, runs in holds.items()
     ]
-    return shapes.Workers([*found, *gone])
+    return shapes.Workers([one for one in (*found, *gone) if one.runs or one.name != here])

@@ -16,7 +16,6 @@ from holdfast.model import Filter, Status
 from holdfast.ui import shapes
 from holdfast.ui.calls import Call, Plain
 from holdfast.ui.problems import problem_of
-from holdfast.ui.shapes import run_view
 from holdfast.views import EntryContents, Question
 
 UPTO = 1_000  # as many runs of a status are counted
@@ -45,7 +44,7 @@ def list_runs(call: Call[shapes.RunQuery, None]) -> shapes.RunPage:
     """List runs, newest first."""
     limit = call.query.limit
     found = call.hf._store.find(filter_of(call.query), before=call.query.after, limit=limit + 1)
-    page = [run_view(record) for record in found[:limit]]
+    page = call.views(found[:limit])
     return shapes.RunPage(page, page[-1].uid if len(found) > limit else None)
 
 
@@ -160,11 +159,11 @@ def show_family(call: Plain) -> shapes.Family:
     store, record = call.hf._store, call.record()
     parent = store.journal(record.parent) if record.parent is not None else None
     return shapes.Family(
-        run=run_view(record),
+        run=call.view(),
         forked_from=[shapes.Point(link.id, link.upto) for link in record.lineage],
-        parent=run_view(parent) if parent is not None and not parent.hidden else None,
-        children=[run_view(one) for one in store.find(Filter(parent=record.uid), limit=KIN)],
-        forks=[run_view(one) for one in store.forks(record.uid, limit=KIN)],
+        parent=call.views([parent])[0] if parent is not None and not parent.hidden else None,
+        children=call.views(store.find(Filter(parent=record.uid), limit=KIN)),
+        forks=call.views(store.forks(record.uid, limit=KIN)),
     )
 
 

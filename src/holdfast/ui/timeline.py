@@ -1,8 +1,9 @@
 """What happened in a run and when: entries of a journal become bars. No I/O. `holdfast.ui.chart` draws them.
 
 A step that touches the world, a child, a question and a timer say when they began. A plain step is one entry, at its
-end: its bar begins where its branch stood then, which is the earliest that it can have begun. A bar has one piece for
-each attempt, and for each pause between two; parallel branches have lanes of their own.
+end, with how long it took; one that says nothing of that took next to no time. The time in which its run stood in a
+queue, or for a worker, is nobody's work. A bar has one piece for each attempt, and for each pause between two; parallel
+branches have lanes of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.cli.rendering import one_line
 from holdfast.cli.story import fan_of, node_of, step_name
+from holdfast.engine.timing import TOLD_FROM
 from holdfast.fold import name_in
 from holdfast.model import Kind
 from holdfast.views import EntryContents
@@ -23,6 +25,7 @@ Look = Literal["work", "failed", "pause", "wait", "undo"]
 Sort = Literal["step", "node", "question", "timer", "child", "save", "rollback"]
 
 SECOND = 1_000_000
+_WAITS = {"sleep": "sleeps", "receive": "waits for a message"}
 _UNSHOWN = frozenset({"now", "random", "uuid", "first", "timeout"})  # calls that are no work
 
 
@@ -75,6 +78,7 @@ class Reel:
         self._fans: dict[str, int] = {}  # calls of ``map`` and the like, and since when they have branches
         self._queue: dict[str, int] = {}  # nodes that come next, and since when
         self._told: set[str] = set()  # nodes whose own step has a bar
+        self._over: set[str] = set()  # keys of steps that have ended
         self._now = 0
 
     def add(self, entry: EntryContents, *, live: bool = True) -> None:
@@ -99,7 +103,7 @@ class Reel:
 
     def _restart(self, at: int) -> None:
         """From here on, nothing of what was before says when something began."""
-        self._clock, self._fans, self._queue = {"": at}, {}, {}
+        self._clock, self._fans, self._queue, self._over = {"": at}, {}, {}, set()
 
     def _since(self, lane: str) -> int:
         """When the branch last said something; of a new one, when the call that it is a branch of was made."""
@@ -108,6 +112,11 @@ class Reel:
         around, _, last = lane.rpartition("/")
         call, dot, _ = last.rpartition(".")
         return self._fans.setdefault(f"{around}/{call}", self._since(around)) if dot else self._since(around)
+
+    def _start(self, key: str, at: int, said: dict[str, Any]) -> int:
+        """When a call began of which an entry tells how long it took; not before its branch was there."""
+        took: int = round(said.get("seconds", TOLD_FROM) * SECOND)
+        return at - took if "seconds" in said else max(self._since(key.rpartition("/")[0]), at - took)
 
     def _tell(self, lane: str, at: int) -> None:
         """A branch has come to this moment; what comes after it in the calls around it comes later."""
@@ -127,49 +136,81 @@ class Reel:
         self._open[key] = seq
         return bar
 
-    def _end(self, key: str, seq: int, at: int, status: str, look: Look | None = None, **more: Any) -> None:
+    def _begin_again(self, key: str, start: int, **more: Any) -> None:
+        """Another attempt of a call runs since then; of one before that did not end nobody knows how long it took."""
+        n = self._open[key]
+        bar = self.bars[n]
+        pieces = (*_paused(bar, start), Piece(start, start, "work"))
+        self.bars[n] = replace(bar, status="started", pieces=pieces, **more)
+
+    def _end(
+        self, key: str, seq: int, at: int, status: str, look: Look | None = None, since: int | None = None, **more: Any
+    ) -> None:
         n = self._open.pop(key)
         bar = self.bars[n]
         last = bar.pieces[-1]
         if last.look == "pause":  # the attempt after the pause is not journaled when it begins
-            start = min(last.end, at)
-            pieces: tuple[Piece, ...] = (*bar.pieces, Piece(start, at, look or "work"))
+            start = max(min(last.end, at), at if since is None else since)
         else:
-            pieces = (*bar.pieces[:-1], replace(last, end=max(last.start, at), look=look or last.look))
-        self.bars[n] = replace(bar, status=status, pieces=pieces, seq=seq, **more)
+            start = last.start if since is None else max(last.start, since)
+        kind = look or ("work" if last.look == "pause" else last.look)
+        self.bars[n] = replace(
+            bar, status=status, pieces=(*_paused(bar, start), Piece(start, max(start, at), kind)), seq=seq, **more
+        )
         self._tell(bar.lane, at)
 
+    def _started(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        key, start = said["key"], self._start(said["key"], at, said)
+        if key in self._open:
+            if self.bars[self._open[key]].pieces[-1].look == "pause":
+                self._begin_again(key, start)
+        elif key not in self._over:  # else it ended while this was being written
+            self._begin(key, "step", seq, start, "work", live, status="started")
+
     def _intended(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
-        key = said["key"]
-        if key not in self._open:
-            target = one_line(said.get("target") or "")
+        key, target = said["key"], one_line(said.get("target") or "")
+        if key in self._open:
+            self._begin_again(key, at, detail=target, declared=seq)
+        else:
             self._begin(key, "step", seq, at, "work", live, status="started", detail=target, declared=seq)
-        elif said.get("target"):  # it was said before that it runs, or it is made again
-            n = self._open[key]
-            self.bars[n] = replace(self.bars[n], detail=one_line(said["target"]), declared=seq)
 
     def _done(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         key = said["key"]
         name = name_in(f"/{key}") if "#" in key else key
         is_step = "digest" in said or "intent" in said or "tool" in said
+        self._over.add(key)
         if key not in self._open:
             if not is_step and (name in _UNSHOWN or key.startswith("patched:")):
                 return
-            self._begin(key, "step", seq, self._since(key.rpartition("/")[0]), "work", live, status="done")
+            if "message" in said:
+                asked = self._since(key.rpartition("/")[0])
+                self._begin(key, "timer", seq, asked, "wait", live, status="waiting", name=_WAITS["receive"])
+            else:
+                self._begin(key, "step", seq, self._start(key, at, said), "work", live, status="done")
         if is_node(key):
             self._told.add(name)
         bar = self.bars[self._open[key]]
-        self._end(key, seq, at, "done", attempts=said.get("attempts", bar.attempts), live=live)
+        since = self._ran_since(key, at, said)
+        self._end(key, seq, at, "done", since=since, attempts=said.get("attempts", bar.attempts), live=live)
+
+    def _ran_since(self, key: str, at: int, said: dict[str, Any]) -> int | None:
+        """When the attempt began that ends now; None if its bar began with it: what touches the world says so anew."""
+        bar = self.bars[self._open[key]]
+        is_plain = bar.sort == "step" and bar.declared is None
+        return self._start(key, at, said) if is_plain or bar.pieces[-1].look == "pause" or "seconds" in said else None
 
     def _raised(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         key, attempt = said["key"], said.get("attempt", 1)
         error = one_line(said.get("error") or "an error that was erased")
         if key not in self._open:
-            self._begin(key, "step", seq, self._since(key.rpartition("/")[0]), "work", live, status="started")
+            self._begin(key, "step", seq, self._start(key, at, said), "work", live, status="started")
         n = self._open[key]
         until = said.get("until")
+        if until is None:
+            self._over.add(key)
         status = "retrying" if until is not None else "uncertain" if "uncertain" in said else "failed"
-        self._end(key, seq, at, status, "failed", attempts=attempt, error=error, live=live)
+        since = self._ran_since(key, at, said)
+        self._end(key, seq, at, status, "failed", since, attempts=attempt, error=error, live=live)
         if until is not None:
             bar = self.bars[n]
             self.bars[n] = replace(bar, pieces=(*bar.pieces, Piece(at, max(at, until), "pause")))
@@ -200,7 +241,7 @@ class Reel:
             self._end(key, seq, at, "closed")
 
     def _timer(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
-        words = {"sleep": "sleeps", "receive": "waits for a message"}.get(name_in(f"/{said['key']}"))
+        words = _WAITS.get(name_in(f"/{said['key']}"))
         if words is not None and said["key"] not in self._open:
             self._begin(said["key"], "timer", seq, at, "wait", live, status="waiting", name=words)
 
@@ -255,13 +296,19 @@ class Reel:
             self.bars[n] = replace(bar, status=status, pieces=(*bar.pieces[:-1], replace(last, end=ends)))
 
 
+def _paused(bar: Bar, start: int) -> tuple[Piece, ...]:
+    """What a bar has before an attempt that begins then: the pause lasts until that, maybe for want of a worker."""
+    *before, last = bar.pieces
+    return (*before, replace(last, end=start)) if last.look == "pause" else tuple(before)
+
+
 def is_node(key: str) -> bool:
     """Whether a step is all that its node does, as the steps of flows are: ``build#1/build#1``."""
     return node_of(key) == name_in(f"/{key}") and fan_of(key) is None
 
 
 _ENTER: dict[str, Callable[[Reel, int, int, dict[str, Any], bool], None]] = {
-    Kind.STARTED: Reel._intended,
+    Kind.STARTED: Reel._started,
     Kind.INTENDED: Reel._intended,
     Kind.DONE: Reel._done,
     Kind.MARKED: Reel._done,

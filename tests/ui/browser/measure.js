@@ -5,7 +5,7 @@
   const wide = document.documentElement.clientWidth;
   const found = document.documentElement.scrollWidth > wide ? ["the page is too wide"] : [];
   for (const one of document.querySelectorAll("main *")) {
-    if (!one.checkVisibility() || one.closest(`${unseen}, pre, .graph`)) continue;
+    if (!one.checkVisibility() || one.closest(`${unseen}, pre, .graph, .tabs`)) continue;
     if (one.getBoundingClientRect().right > wide + 1) found.push(`sticks out: ${one.outerHTML.slice(0, 80)}`);
   }
   const seen = [];

@@ -1,4 +1,4 @@
-"""`holdfast answer`, `fork`, `rollback` and `resolve`: acts on one run."""
+"""`holdfast answer`, `send` and `fork`: acts on one run; and what all acts have in common."""
 
 from __future__ import annotations
 
@@ -7,17 +7,28 @@ from typing import Any
 import click
 
 from holdfast.cli.codes import REFUSED
-from holdfast.cli.commands.driving import resume_here
+from holdfast.cli.commands.driving import check_can_go_on, resume_here
 from holdfast.cli.flows import declare
-from holdfast.cli.options import JSON, PAIR, by_option, command, module_option, run_argument, with_store, yes_option
-from holdfast.cli.prompts import ask, can_ask
-from holdfast.cli.rendering import columns, one_line, say, status_text, write_json
+from holdfast.cli.options import (
+    ANSWER,
+    JSON,
+    PAIR,
+    Typed,
+    by_option,
+    command,
+    module_option,
+    run_argument,
+    was_given,
+    with_store,
+)
+from holdfast.cli.prompts import AS_TEXT, ask, can_ask
+from holdfast.cli.rendering import one_line, say, write_json
 from holdfast.cli.session import hints, open_questions
 from holdfast.engine import Holdfast
 from holdfast.engine.pauses import INTERRUPT
 from holdfast.engine.run import Run
 from holdfast.errors import QuestionClosed, UsageError
-from holdfast.views import Question, RollbackPlan, RollbackReport
+from holdfast.views import Question
 
 
 def resume_option(function: Any) -> Any:
@@ -48,11 +59,12 @@ def finish(hf: Holdfast, run: Run, said: str, data: dict[str, Any], *, resume: b
 @command(
     "answer",
     "holdfast answer order-17",
+    "holdfast answer order-17 courier",
     'holdfast answer order-17 \'{"carrier": "post"}\' --by front-desk --resume --module orders',
     "holdfast answer order-17 --set carrier=post --set insured=true",
 )
 @run_argument
-@click.argument("value", required=False, type=JSON, metavar="[JSON|@FILE|-]")
+@click.argument("value", required=False, type=ANSWER, metavar="[JSON|TEXT|@FILE|-]")
 @click.option("--set", "given", multiple=True, type=PAIR, help="One field, as JSON or plain text. May be repeated.")
 @click.option("--question", metavar="ID", help="Which one, if several are open.")
 @by_option
@@ -61,7 +73,7 @@ def finish(hf: Holdfast, run: Run, said: str, data: dict[str, Any], *, resume: b
 def answer_command(
     hf: Holdfast,
     run: str,
-    value: Any,
+    value: Typed | None,
     given: tuple[tuple[str, str], ...],
     question: str | None,
     by: str | None,
@@ -70,15 +82,19 @@ def answer_command(
 ) -> None:
     """Answer a question of a run: with JSON, field by field with --set, or asked for at the terminal.
 
+    Where one text or one choice is asked for, it may be given as it is.
+
     The answer is checked against what was asked, and every problem is named. The first answer counts. A question of a
     child is answered under the run that it is a part of, too.
 
     JSON: {"run": run, "answered": question id}.
     """
     handle = hf.get(run)
+    if resume:
+        check_can_go_on(hf, handle)
     asked = _the_question(hf, handle, question)
     asker = hf.get(asked.run)
-    is_given = given or click.get_current_context().get_parameter_source("value") is _GIVEN
+    is_given = given or was_given("value")
     can_be_asked = can_ask() and not as_json
     if not is_given and not can_be_asked and asked.output_key.startswith(INTERRUPT):  # there is nothing to tell a graph
         asker.answer(None, question=asked, by=by)
@@ -93,11 +109,8 @@ def answer_command(
     else:
         if given and value is not None:
             raise UsageError("give the answer as JSON or with --set, not both")
-        asker.answer(_from_fields(asked, given) if given else value, question=asked, by=by)
+        asker.answer(_from_fields(asked, given) if value is None else _from_text(asked, value), question=asked, by=by)
     finish(hf, handle, "Answered.", {"answered": asked.id}, resume=resume, as_json=as_json)
-
-
-_GIVEN = click.core.ParameterSource.COMMANDLINE
 
 
 def _the_question(hf: Holdfast, run: Run, id: str | None) -> Question:
@@ -109,6 +122,21 @@ def _the_question(hf: Holdfast, run: Run, id: str | None) -> Question:
         several = "; ".join(f"{one.id}: {one.prompt}" for one in found)
         raise UsageError(f"run {run.id!r} asks several questions; name one with --question: {several}")
     return found[0]
+
+
+def _from_text(question: Question, given: Typed) -> Any:
+    """What was typed, read as the question wants it: as plain text or a choice by its name, or else as JSON."""
+    field = question.fields[0] if question.single else None
+    if field is None or field.type not in (*AS_TEXT, "choice"):
+        return given.read()
+    bare = given.text.strip()
+    if field.type == "choice" and bare in (names := [*map(str, field.options), *field.labels]):
+        return field.options[names.index(bare) % len(field.options)]
+    try:
+        value = given.read()
+    except click.BadParameter:  # it is text, which the check of the answer takes or refuses
+        return given.text if field.type == "text" else bare
+    return value if isinstance(value, str) or field.type == "choice" or value is None else given.text
 
 
 def _from_fields(question: Question, given: tuple[tuple[str, str], ...]) -> Any:
@@ -150,6 +178,8 @@ def send_command(
     JSON: {"run": run, "sent": whether it was not sent before under this --key}.
     """
     handle = hf.get(run)
+    if resume:
+        check_can_go_on(hf, handle)
     sent = handle.send(value, topic=topic, key=key, by=by)
     said = "Sent." if sent else "It was sent before."
     finish(hf, handle, said, {"sent": sent}, resume=resume, as_json=as_json)
@@ -190,6 +220,8 @@ def fork_command(
     """
     handle = hf.get(run)
     declare(handle)
+    if resume:
+        check_can_go_on(hf, handle)
     if given is not None and not isinstance(given, dict):
         raise UsageError("--input is an object of the arguments that change, by their names")
     if at is not None and at != "failure" and not at.isdecimal():
@@ -204,50 +236,6 @@ def _json_of(given: tuple[tuple[str, str], ...]) -> dict[str, Any] | None:
     return {key: JSON.convert(text, None, click.get_current_context()) for key, text in given} or None
 
 
-@command(
-    "rollback",
-    "holdfast rollback order-17 --to 4 --plan",
-    "holdfast rollback order-17 --to 0 --then cancelled --module orders --yes",
-)
-@run_argument
-@click.option("--to", type=click.IntRange(min=0), required=True, metavar="SEQ", help="The entry to go back to.")
-@click.option("--plan", "only_plan", is_flag=True, help="Show what would be undone, and do nothing.")
-@click.option("--then", type=click.Choice(["go-on", "cancelled"]), default="go-on", help="What becomes of the run.")
-@yes_option
-@by_option
-@resume_option
-@with_store()
-def rollback_command(
-    hf: Holdfast, run: str, to: int, only_plan: bool, then: str, yes: bool, by: str | None, resume: bool, as_json: bool
-) -> None:
-    """Go back to an entry: undo what the run did to the world after it, newest first, and go on from there.
-
-    The plan is shown, and you are asked before anything is undone. The history stays. The code of the undos is not in
-    the store: name its module by --module. The exit status is 9 if something could not be undone.
-
-    JSON: {"plan": plan} with --plan; else {"run": run, "report": report}.
-    """
-    handle = hf.get(run)
-    plan = handle.plan_rollback(to)
-    if only_plan:
-        write_json({"plan": plan}) if as_json else _show_plan(plan)
-        return
-    if not as_json:
-        _show_plan(plan)
-    agreed(f"Roll back {one_line(run)} to entry {to}?", len(plan.steps), "undo", yes=yes)
-    declare(handle)
-    report = handle.rollback(to, then=None if then == "go-on" else then, by=by)
-    if not as_json:
-        _show_report(report)
-    incomplete = bool(report.failed or report.irreversible or report.uncertain)
-    finish(
-        hf, handle, f"{one_line(run)} is rolled back to entry {report.to}.", {"report": report},
-        resume=resume and not incomplete, as_json=as_json,
-    )  # fmt: skip
-    if incomplete:
-        click.get_current_context().exit(REFUSED)
-
-
 def agreed(question: str, count: int, what: str, *, yes: bool) -> None:
     """Go on only if the person agrees; where nobody can be asked, only with ``--yes``."""
     if yes:
@@ -257,60 +245,3 @@ def agreed(question: str, count: int, what: str, *, yes: bool) -> None:
     if not click.confirm(question):
         say("Nothing was done.")
         click.get_current_context().exit(REFUSED)
-
-
-def _show_plan(plan: RollbackPlan) -> None:
-    if not plan.steps:
-        say("There is nothing to undo.")
-        return
-    rows = [[one.effect.seq, status_text(_WORDS[one.action]), one.effect.key, one.effect.target] for one in plan.steps]
-    columns(("entry", "would be", "step", "target"), rows, right=("entry",))
-
-
-_WORDS = {"undo": "undone", "irreversible": "left", "uncertain": "uncertain"}
-
-
-def _show_report(report: RollbackReport) -> None:
-    for word, effects in (
-        ("undone", report.undone),
-        ("undo_failed", report.failed),
-        ("left", report.irreversible),
-        ("uncertain", report.uncertain),
-    ):
-        rows = [[one.seq, status_text(word), one.key, one.target, one.error] for one in effects]
-        if rows:
-            columns(("entry", "is", "step", "target", ""), rows, right=("entry",))
-
-
-@command(
-    "resolve",
-    "holdfast resolve order-17 ship#1 --done --result '\"parcel-9\"'",
-    "holdfast resolve order-17 ship#1 --not-done --by operations",
-)
-@run_argument
-@click.argument("key", metavar="STEP")
-@click.option("--done/--not-done", default=None, help="Whether it was done.")
-@click.option("--result", type=JSON, help="What it gave, if it was done.")
-@by_option
-@resume_option
-@with_store()
-def resolve_command(
-    hf: Holdfast,
-    run: str,
-    key: str,
-    done: bool | None,
-    result: Any,
-    by: str | None,
-    resume: bool,
-    as_json: bool,
-) -> None:
-    """Say what became of an at-most-once step whose process died in the act: it was done, with a result, or not.
-
-    JSON: {"run": run, "resolved": key}.
-    """
-    if done is None:
-        raise UsageError(f"say what became of {key}: --done or --not-done")
-    handle = hf.get(run)
-    handle.resolve(key, done=done, result=result, by=by)
-    said = f"{one_line(key)} counts as {'done' if done else 'not done'}."
-    finish(hf, handle, said, {"resolved": key}, resume=resume, as_json=as_json)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
 
 from holdfast.cli.commands.lists import every_run
 from holdfast.cli.options import command, filter_options, runs_argument, with_store
+from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import counted, say, write_json
-from holdfast.engine import Holdfast
+from holdfast.engine import Holdfast, archive
 from holdfast.errors import UsageError
+
+_LINES = 20  # of what is blocked or paused
 
 
 @command(
@@ -49,6 +53,8 @@ def export_command(
 def backup_command(hf: Holdfast, file: str, force: bool, as_json: bool) -> None:
     """Copy the whole store into one file, while others work. The file is complete, or it is not there.
 
+    In it are all runs, what is set about queues, the schedules and the hooks.
+
     JSON: {"file": path, "runs": n}.
     """
     _spare(file, force)
@@ -71,24 +77,43 @@ def _told(path: str, count: int, *, as_json: bool) -> None:
 @click.argument("file", type=click.Path(dir_okay=False))
 @with_store(make=True)
 def restore_command(hf: Holdfast, file: str, as_json: bool) -> None:
-    """Take in all runs of a backup. Nothing is restored if the file is damaged, or has a run that is here already.
+    """Take in all that is in a backup: its runs, what is set about queues, the schedules and the hooks.
 
-    A run that had not ended is blocked, as with `holdfast import`.
+    Nothing is restored if the file is damaged, or has a run that is here already and went on; what an earlier restore
+    of it has brought is left as it is. A run that had not ended is blocked, as with `holdfast import`, and schedules
+    and hooks are paused: the original may go on elsewhere. Those that are here under the same name stay.
 
-    JSON: {"file": path, "blocked": [id, …]}.
+    JSON: {"file": path, "runs": [id, …], "already": [id, …], "blocked": [id, …], "schedules": [id, …], "hooks": [name,
+    …]}: what was taken in, what was here, and what of it is blocked or paused.
     """
     take_in(hf, file, as_json=as_json)
 
 
 def take_in(hf: Holdfast, file: str, *, as_json: bool) -> None:
-    """Take in the runs of a file, and tell which of them are blocked."""
+    """Take in what is in a file, and tell what of it is blocked or paused, and how that goes on."""
     if not os.path.exists(file):
         raise FileNotFoundError(f"there is no file {file}")
-    blocked = hf.restore(file)
+    found = archive.take_in(hf._store, file)
     if as_json:
-        write_json({"file": file, "blocked": blocked})
+        write_json({"file": file, **found._asdict()})
         return
-    say("Taken in.")
-    if blocked:
-        are = "is" if len(blocked) == 1 else "are"
-        say(f"{len(blocked)} had not ended, and {are} blocked: `holdfast unblock RUN` lets one go on.")
+    say(_counts(found))
+    _tell_resting("blocked, since it had not ended", found.blocked, lambda id: command_line("unblock", id))
+    _tell_resting("paused schedule", found.schedules, lambda id: command_line("schedule", id, options=["--resume"]))
+    _tell_resting("paused hook", found.hooks, lambda name: command_line("hook", name, options=["--resume"]))
+
+
+def _counts(found: archive.TakenIn) -> str:
+    if found.already and not found.runs:
+        were = "the run of the file is" if len(found.already) == 1 else f"all {len(found.already):,} runs of it are"
+        return f"Nothing was taken in: {were} here already."
+    here = f"; {len(found.already):,} of the file were here already" if found.already else ""
+    return f"Taken in: {counted(len(found.runs), 'run')}{here}."
+
+
+def _tell_resting(what: str, names: Sequence[str], way: Callable[[str], str]) -> None:
+    """A line for each, with the command that lets it go on."""
+    for name in names[:_LINES]:
+        say(f"  {what}: {way(name)}")
+    if len(names) > _LINES:
+        say(f"  … and {len(names) - _LINES:,} more; --json would list all")

@@ -8,6 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
@@ -18,8 +19,9 @@ import click
 from holdfast.cli.codes import PROBLEMS
 from holdfast.cli.commands.lists import every_run
 from holdfast.cli.options import DEFAULT_STORE, command, opened, path_of, store_option
-from holdfast.cli.remedies import told_error
+from holdfast.cli.remedies import command_line, told_error
 from holdfast.cli.rendering import COLOURS, console, counted, one_line, say, span, write_json
+from holdfast.cli.session import is_attended, queue_words
 from holdfast.engine import Holdfast
 from holdfast.errors import HoldfastError, StoreDamaged
 
@@ -174,6 +176,12 @@ def _runs(hf: Holdfast, *, recover: bool) -> Iterator[Finding]:
         text = f"{counted(len(blocked), 'run')} blocked until a person acts: {_some(blocked)}"
         yield Finding("warning", "blocked", text, "`holdfast show RUN` tells why; then `holdfast unblock RUN`")
     now = datetime.now(UTC)
+    if not is_attended(hf):
+        for queue, count in sorted(
+            Counter(info.queue for info in infos if info.status == "ready" and info.queue).items()
+        ):
+            text = f"{counted(count, 'run')} ready in queue {queue}, and the store knows of no live worker"
+            yield Finding("warning", "unattended", text, command_line("worker", "MODULE", options=queue_words(queue)))
     if idle := [info.id for info in infos if info.status == "ready" and info.queue and now - info.updated_at > STUCK]:
         text = f"{counted(len(idle), 'run')} ready since more than {span(STUCK.total_seconds())}: {_some(idle)}"
         yield Finding("warning", "idle", text, "have a worker: `holdfast worker MODULE`, or `holdfast resume RUN`")

@@ -28,7 +28,7 @@ Drawing = Callable[[Literal["mermaid", "svg"]], str]
     "holdfast graph release.yaml --svg release.svg",
     "holdfast graph release-4f7k2q9x --svg taken.svg",
 )
-@click.argument("target", metavar="MODULE:GRAPH|FILE.yaml|RUN")
+@click.argument("target", metavar="MODULE:GRAPH|FILE.py|FILE.yaml|RUN")
 @click.option("--svg", type=click.Path(dir_okay=False), metavar="FILE", help="Write a picture to this file.")
 @module_option
 @store_option
@@ -43,7 +43,7 @@ def graph_command(target: str, svg: str | None, store: str | None, as_json: bool
     """
     if is_flow(target):
         return _draw(_of_graph(flows.load(target, as_json=as_json).graph, None), svg, as_json=as_json)
-    if ":" in target:
+    if ":" in target or target.endswith(".py"):
         return _draw(_of_graph(_graph(target), None), svg, as_json=as_json)
     with opened(store) as hf:
         run = hf.get(target)
@@ -73,10 +73,10 @@ def _draw(drawing: Drawing, svg: str | None, *, as_json: bool) -> None:
     write_json({"svg": svg}) if as_json else say(f"Drawn: {svg}")
 
 
-def _graph(target: str) -> Any:
+def _graph(target: str, lacks: str = "no picture") -> Any:
     found = find_workflow(target)
     if not is_graph(found):
-        raise TargetRefused(f"{target} is a plain workflow, which has no picture: what it calls is known when it runs")
+        raise TargetRefused(f"{target} is a plain workflow, which has {lacks}: what it calls is known when it runs")
     return found
 
 
@@ -135,7 +135,7 @@ def _problems_of_flow(path: str) -> list[dict[str, Any]]:
 
 def _problems_of_graph(target: str) -> list[dict[str, Any]]:
     try:
-        _graph(target).check()
+        _graph(target, "nothing to check").check()
     except GraphInvalid as invalid:
         return [{"severity": "error", "place": one.place, "message": one.message} for one in invalid.problems]
     return []

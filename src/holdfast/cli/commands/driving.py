@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ import click
 
 from holdfast.cli.flows import declare
 from holdfast.cli.options import (
+    DURATION,
     JSON,
     PAIR,
     by_option,
@@ -23,7 +25,7 @@ from holdfast.cli.options import (
 from holdfast.cli.progress import heading
 from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import one_line, say, workflow_of, write_json
-from holdfast.cli.session import Session, module_words
+from holdfast.cli.session import Session, died, module_words, worker_command
 from holdfast.cli.targets import find_workflow, fitted, is_flow
 from holdfast.engine import Holdfast
 from holdfast.engine.run import Run
@@ -50,7 +52,7 @@ def driving_options(function: Any) -> Any:
     'holdfast run orders:fulfil --input \'{"order": "A-17", "cents": 4200}\'',
     "holdfast run ./report.py:monthly --input '[2026, 1]' --id report-2026-01",
     "holdfast run release.yaml --var env=prod --dry-run",
-    "holdfast run orders:fulfil --input @order.json --detach --queue slow",
+    "holdfast run orders:fulfil --input @order.json --detach --queue slow --delay 15m --priority 5",
 )
 @click.argument("target", metavar="MODULE:WORKFLOW|FILE.py:WORKFLOW|FILE.yaml")
 @click.option("--input", "-i", "given", type=JSON, help="The arguments: an object by name, or an array in order.")
@@ -60,6 +62,10 @@ def driving_options(function: Any) -> Any:
 @click.option("--queue", default="default", show_default=True, help="From which workers take it.")
 @click.option("--deadline", type=click.FloatRange(min=0, min_open=True), help="Seconds that it may take as a whole.")
 @click.option("--detach", "-d", is_flag=True, help="Leave it to a worker, and do not wait.")
+@click.option("--priority", type=int, help="With --detach: of a queue, the highest is taken first. Else 0.")
+@click.option("--delay", type=DURATION, help="With --detach: begin it this much later, such as 15m.")
+@click.option("--key", metavar="TEXT", help="With --detach: what the queue's limit per key counts by.")
+@click.option("--dedup", metavar="TEXT", help="With --detach: while there is a run with this text, it is that one.")
 @click.option("--dry-run", is_flag=True, help="Of a flow: show what would be done, and do nothing.")
 @driving_options
 @store_option
@@ -78,6 +84,7 @@ def run_command(
     by: str | None,
     store: str | None,
     as_json: bool,
+    **place: Any,
 ) -> None:
     """Run a workflow, a graph or a flow, and show it until it ends or has to wait.
 
@@ -88,6 +95,10 @@ def run_command(
     command printed: {"output": …}; and at the end one with {"run": run} and its "result", "error" or "questions".
     """
     how: dict[str, Any] = {"tags": dict(tags), "queue": queue}
+    place = {name: value for name, value in place.items() if value is not None}
+    if place and (not detach or is_flow(target)):
+        words = ", ".join(f"--{name}" for name in place)
+        raise UsageError(f"{words}: is for a workflow that is left to a worker by --detach")
     if is_flow(target):
         if deadline is not None:
             raise UsageError(f"{target}: a flow says itself how long it may take, by timeout:")
@@ -97,13 +108,13 @@ def run_command(
     else:
         if variables or dry_run:
             raise UsageError(f"{target}: --var and --dry-run are for flows; a workflow takes its arguments by --input")
-        job = _workflow_job(target, given, how | {"deadline": deadline})
+        job = _workflow_job(target, given, how | {"deadline": deadline}, place)
     ctx = click.get_current_context()
     hf = ctx.with_resource(opened(store, make=True))
-    if id is None and not job.has_own_id:
+    if id is None and not job.has_own_id and "dedup" not in place:
         id = new_id(hf, job.name)
     if detach:
-        _tell_detached(job.enqueue(hf, id), as_json=as_json)
+        _tell_detached(job.enqueue(hf, id), job.again, as_json=as_json)
         return
     begin = job.start
     if id is None:  # the flow chooses it, and it is known when the run is there
@@ -111,6 +122,8 @@ def run_command(
         id, begin = made.id, lambda *_: resumed(made)
     session = Session(hf, id, as_json=as_json, silent=quiet, asks=not no_ask, by=by, again=job.again)
     before = _found(hf, id)
+    if before is not None:
+        job.enqueue(hf, id)  # it is there, so this only refuses what it is no run of, before anything is said
     after = before.seq if before is not None else -1
     if not as_json and not quiet:
         heading(id, job.name, _since(before))
@@ -127,13 +140,13 @@ class Job(NamedTuple):
     has_own_id: bool = False
 
 
-def _workflow_job(target: str, given: Any, how: dict[str, Any]) -> Job:
+def _workflow_job(target: str, given: Any, how: dict[str, Any], place: dict[str, Any]) -> Job:
     workflow = find_workflow(target)
     args, kwargs = fitted(workflow, given)
     return Job(
         workflow.name,
         lambda hf, id: hf.start(workflow, *args, id=id, **how, **kwargs),
-        lambda hf, id: hf.enqueue(workflow, *args, id=id, **how, **kwargs),
+        lambda hf, id: hf.enqueue(workflow, *args, id=id, **how, **place, **kwargs),
         ("--module", target.partition(":")[0]),
     )
 
@@ -193,12 +206,16 @@ def _since(before: RunInfo | None) -> str:
     return f"it is {before.status} already" if before.status in ENDED else f"goes on after entry {before.seq}"
 
 
-def _tell_detached(run: Run, *, as_json: bool) -> None:
+def _tell_detached(run: Run, again: tuple[str, ...], *, as_json: bool) -> None:
     info = run.info()
     if as_json:
         write_json({"run": info})
     else:
-        say(f"{one_line(info.id)} is {info.status}; a worker of queue {info.queue} goes on with it.")
+        if info.status in ENDED:
+            say(f"{one_line(info.id)} is {info.status} already.")
+            return
+        say(f"{one_line(info.id)} is {info.status}; a worker of queue {info.queue} goes on with it:")
+        say(f"  {worker_command(run, info, again)}")
 
 
 @command("resume", "holdfast resume order-17 --module orders", "holdfast resume release-4f7k2q9x")
@@ -235,13 +252,24 @@ def resume_here(
     info = run.info()
     if info.status not in (Status.READY, Status.WAITING, Status.RUNNING):
         ctx.exit(session.close(run))
-    declare(run)
-    if info.status is not Status.RUNNING and info.queue is not None and run.declared() is None:
-        again = module_words(run) or ("--module", "MODULE")
-        way = command_line("resume", run.id, options=again)
-        raise WorkflowMissing(run.id, f"its workflow {info.workflow!r} is not declared here; name its module: {way}")
-    if info.queue is None:
-        raise UsageError(f"run {run.id!r} is driven by hand: the program that has its loop goes on with it")
-    if not as_json and not quiet:
+    check_can_go_on(hf, run, by_resume=True)
+    if not as_json and not quiet and (info.status is not Status.RUNNING or died(hf, info)):
         heading(run.id, workflow_of(info), f"goes on after entry {info.seq}")
     ctx.exit(session.drive(lambda: resumed(run), after=info.seq))
+
+
+def check_can_go_on(hf: Holdfast, run: Run, *, by_resume: bool = False) -> None:
+    """Refuse to go on here with a run that is driven by hand, or whose workflow is not declared in this process.
+
+    Whoever acts on a run first asks this first, so that nothing is done if the rest of it cannot be.
+    """
+    info = run.info()
+    if info.queue is None:
+        raise UsageError(f"run {run.id!r} is driven by hand: the program that has its loop goes on with it")
+    if info.status is Status.AWAY or (info.status is Status.RUNNING and not died(hf, info)):
+        return  # it says where it is, or somebody else goes on with it
+    declare(run)
+    if run.declared() is None:
+        words = module_words(run) or ("--module", "MODULE")
+        way = command_line("resume", run.id, options=words) if by_resume else f"add {shlex.join(words)}"
+        raise WorkflowMissing(run.id, f"its workflow {info.workflow!r} is not declared here; name its module: {way}")

@@ -98,6 +98,8 @@ def hook_command(
         return
     given = (url, secret, events or None, workflow, paused)
     if any(one is not None for one in given):
+        if name not in hooks(hf._store) and (url is None or secret is None):
+            raise UsageError(f"there is no hook {name!r}; make it with --url and --secret-env")
         chosen = tuple(Event(one) for one in events) or None
         set_hook(hf, name, url=url, secret=secret, events=chosen, workflow=workflow, paused=paused)
     found = hooks(hf._store).get(name)

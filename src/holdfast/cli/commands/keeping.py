@@ -1,4 +1,4 @@
-"""`holdfast audit`, `redact` and `prune`: looking after what is stored."""
+"""`holdfast audit`, `redact`, `delete` and `prune`: looking after what is stored."""
 
 from __future__ import annotations
 
@@ -100,6 +100,28 @@ def redact_command(
         write_json({"run": handle.info(), "redacted": sorted(set(entries))})
     else:
         say(f"Erased: entries {numbers} of {one_line(run)}.")
+
+
+@command("delete", "holdfast delete order-17", "holdfast delete order-17 --yes")
+@run_argument
+@yes_option
+@with_store()
+def delete_command(hf: Holdfast, run: str, yes: bool, as_json: bool) -> None:
+    """Delete a run, for good, whatever its status. Its id may be used again; what it did to the world stays.
+
+    While somebody holds it, it is refused: cancel it first. Entries that a fork shares stay for the fork. `holdfast
+    prune` deletes many.
+
+    JSON: {"deleted": id}.
+    """
+    handle = hf.get(run)
+    info = handle.info()
+    agreed(f"Delete {one_line(run)}, which is {info.status}, for good?", 1, "delete", yes=yes)
+    handle.delete()
+    if as_json:
+        write_json({"deleted": run})
+    else:
+        say(f"✓ {one_line(run)} is deleted")
 
 
 @command(

@@ -1,4 +1,4 @@
-"""`holdfast runs` and `holdfast questions`: what is in the store, and what waits for a person."""
+"""`holdfast runs`, `workers` and `questions`: what is in the store, who drives it, and what waits for a person."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from holdfast.cli.codes import code_of
 from holdfast.cli.options import command, filter_options, runs_argument, with_store
 from holdfast.cli.remedies import command_line, told_error
 from holdfast.cli.rendering import RUN_TITLES, ago, columns, one_line, run_rows, say, write_json
+from holdfast.cli.session import dead_of
 from holdfast.engine import Holdfast
 from holdfast.errors import KeyMissing, RunError
 from holdfast.views import Field, Question, RunInfo
@@ -27,18 +28,47 @@ from holdfast.views import Field, Question, RunInfo
 def runs_command(hf: Holdfast, wanted: dict[str, Any], limit: int, after: str | None, as_json: bool) -> None:
     """List runs, newest first.
 
-    JSON: {"runs": [run, …], "next": what to give to --after, or null}.
+    A run that was running when its process died is told so: it is claimed by the next worker that declares it.
+
+    JSON: {"runs": [run, …], "died": [id of one whose process has died, …], "next": what to give to --after, or null}.
     """
     page = hf.runs(**wanted, limit=limit, after=after)
+    dead = dead_of(hf, page)
     if as_json:
-        write_json({"runs": page.items, "next": page.next})
+        write_json({"runs": page.items, "died": sorted(dead), "next": page.next})
         return
     if not page.items:
         say("No runs." if not wanted else "No such runs.")
         return
-    columns(RUN_TITLES, run_rows(page), right=("entries",))
+    columns(RUN_TITLES, run_rows(page, dead), right=("entries",))
     if page.next is not None:
         say(f"There are more: --after {page.next}")
+
+
+@command("workers", "holdfast workers", "holdfast workers --json")
+@with_store()
+def workers_command(hf: Holdfast, as_json: bool) -> None:
+    """List the processes that drive runs, and which runs each of them holds.
+
+    The store knows a process from the first run that it takes until it ends in good order. Of one that died there stay
+    the runs that it held, until others go on with them; of one that has found nothing to do yet nothing is known.
+
+    JSON: {"workers": [{"worker": name, "alive": …, "holds": [id, …]}, …]}.
+    """
+    held: dict[str, list[str]] = {}
+    for info in every_run(hf, status=["running"]):
+        if info.holder is not None:
+            held.setdefault(info.holder, []).append(info.id)
+    alive = {one.worker for one in hf._store.workers() if one.alive} - {hf._engine.worker.name}
+    names = sorted(alive | held.keys())
+    if as_json:
+        told = [{"worker": name, "alive": name in alive, "holds": held.get(name, [])} for name in names]
+        write_json({"workers": told})
+    elif not names:
+        say("The store knows of no worker; `holdfast worker MODULE` is one.")
+    else:
+        rows = [[name, "alive" if name in alive else "died", ", ".join(held.get(name, []))] for name in names]
+        columns(("worker", "", "holds"), rows)
 
 
 def every_run(hf: Holdfast, **wanted: Any) -> list[RunInfo]:

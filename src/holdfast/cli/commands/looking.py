@@ -9,7 +9,8 @@ import click
 
 from holdfast.cli.about import about
 from holdfast.cli.difference import Difference, differences
-from holdfast.cli.options import command, run_argument, with_store
+from holdfast.cli.inputs import input_of
+from holdfast.cli.options import command, module_option, run_argument, with_store
 from holdfast.cli.progress import entry_json
 from holdfast.cli.rendering import (
     COLOURS,
@@ -26,50 +27,58 @@ from holdfast.cli.rendering import (
     printable,
     say,
     short,
+    span,
     status_text,
     workflow_of,
     write_json,
 )
-from holdfast.cli.session import hints, open_questions, outcome
+from holdfast.cli.session import DIED, died, hints, is_attended, open_questions, outcome, worker_command
 from holdfast.cli.story import fan_of
 from holdfast.engine import Holdfast
 from holdfast.engine.run import Run
 from holdfast.errors import KeyMissing, RunDamaged, RunNotFound, UsageError
-from holdfast.model import Kind
+from holdfast.model import Kind, Status
 from holdfast.views import EntryContents, EntryInfo, RunInfo, StepInfo
 
 _STEPS = 20  # lines of steps that `show` has
 _ABOUT = 100  # characters of what an entry is about
+_INPUT = 400  # characters of its input that `show` has
 _FEW = 3  # steps of one gather or map that have a line each
 
 
 @command("show", "holdfast show order-17", "holdfast show order-17 --json | jq .run.status")
 @run_argument
 @click.option("--trace", is_flag=True, help="Of a failed run: show where in your code it failed.")
+@module_option
 @with_store()
 def show_command(hf: Holdfast, run: str, trace: bool, as_json: bool) -> None:
     """Show one run: what it is, how it stands, what it asks or why it failed, and how to go on.
 
-    JSON: {"run": run, "steps": [step, …], "questions": [question, …], "children": [id, …], "next": …, "queue": …} and,
-    of a run that has ended, "result" or "error".
+    Its arguments have names if --module names what declares it.
+
+    JSON: {"run": run, "input": …, "steps": [step, …], "questions": [question, …], "children": [id, …], "died": whether
+    its process has died, "next": …, "queue": …} and, of a run that has ended, "result" or "error".
     """
     handle = hf.get(run)
     info, steps, questions = handle.info(), handle.steps(), open_questions(hf, handle)
     checkpoint = handle.checkpoint()
     parts = {"next": checkpoint.next, "node": checkpoint.node, "queue": raw(checkpoint.queue)}
-    ended = outcome(handle, info)
+    ended, is_dead, input = outcome(handle, info), died(hf, info), input_of(handle, info)
     if as_json:
         children = [str(entry.contents["id"]) for entry in entries_of(handle, Kind.CHILD)]
-        write_json({"run": info, "steps": steps, "questions": questions, "children": children, **parts, **ended})
+        found = {"run": info, "input": input, "steps": steps, "questions": questions, "children": children}
+        write_json({**found, "died": is_dead, **parts, **ended})
         return
     from rich.text import Text
 
     title = Text().append(f"{MARKS[info.status]} {info.status}", style=COLOURS[info.status])
-    console().print(title.append(f"  {one_line(info.id)}", style="bold"))
+    title.append(f"  {one_line(info.id)}", style="bold")
+    console().print(title.append(f"  {DIED}") if is_dead else title)
     words = {"next": "next", "node": "last node", "queue": "to do"}
     facts = [(words[name], short(value)) for name, value in parts.items() if value not in (None, [], ())]
     error = Text(one_line(ended["error"]), style="red") if ended.get("error") else None
-    pairs([*_facts(handle, info), *facts, ("error", error)])
+    shown = short(input, _INPUT) if input is not None else None
+    pairs([*_facts(handle, info), ("input", shown), *facts, ("error", error)])
     if trace:
         _show_trace(handle)
     if steps:
@@ -80,7 +89,11 @@ def show_command(hf: Holdfast, run: str, trace: bool, as_json: bool) -> None:
     if ended.get("result") is not None:
         say("\nresult")
         pretty(ended["result"])
-    if ways := hints(hf, handle, info, questions):
+    ways = hints(hf, handle, info, questions)
+    if info.status is Status.READY and info.queue is not None and not is_attended(hf):
+        say(f"\nThe store knows of no live worker; one of queue {one_line(info.queue)} goes on with it.")
+        ways.append(worker_command(handle, info))
+    if ways:
         say("\ngo on with")
         for way in ways:
             say(f"  {way}")
@@ -109,14 +122,15 @@ def _show_steps(steps: tuple[StepInfo, ...]) -> None:
         several = list(group)
         if fan is not None and len(several) > _FEW:
             first = several[0]
-            rows.append([first.seq, status_text(status), fan, f"{len(several)} × {first.name}", first.error])
+            rows.append([first.seq, status_text(status), fan, "", f"{len(several)} × {first.name}", first.error])
             continue
         for one in several:
             attempt = f"attempt {one.attempts}" if one.attempts > 1 else ""
-            rows.append([one.seq, status_text(one.status), one.key, attempt, one.error])
+            took = span(one.seconds) if one.seconds is not None else ""
+            rows.append([one.seq, status_text(one.status), one.key, took, attempt, one.error])
     if len(rows) > _STEPS:
         say(f"({len(rows) - _STEPS} earlier lines; --json lists all steps)")
-    columns(("entry", "status", "step", "", ""), rows[-_STEPS:], right=("entry",))
+    columns(("entry", "status", "step", "took", "", ""), rows[-_STEPS:], right=("entry", "took"))
 
 
 def _show_trace(run: Run) -> None:

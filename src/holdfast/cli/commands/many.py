@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli.codes import code_of
 from holdfast.cli.commands.acting import agreed, resume_option
-from holdfast.cli.commands.driving import resume_here
+from holdfast.cli.commands.driving import check_can_go_on, resume_here
 from holdfast.cli.commands.lists import every_run
 from holdfast.cli.flows import declare
 from holdfast.cli.options import (
@@ -28,7 +28,8 @@ from holdfast.cli.remedies import told_error
 from holdfast.cli.rendering import RUN_TITLES, columns, counted, one_line, run_rows, say, write_json
 from holdfast.engine import Holdfast
 from holdfast.engine.run import Run
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError, RunError, UsageError
+from holdfast.model import Status
 from holdfast.views import RunInfo
 
 PREVIEW = 20  # runs that are shown before one agrees
@@ -184,7 +185,13 @@ def retry_command(
     JSON: as of `holdfast cancel`; with --resume as of `holdfast run`.
     """
     found = chosen(hf, "retry", runs, wanted, ("failed",), dry_run=dry_run, yes=yes, as_json=as_json)
-    _go_on(hf, found, lambda run: run.retry(by=by), "is {status} again", resume=resume, as_json=as_json)
+    _go_on(hf, found, lambda run: _retry(run, by), "is {status} again", resume=resume, as_json=as_json)
+
+
+def _retry(run: Run, by: str | None) -> None:
+    if (status := run.status) not in (Status.FAILED, Status.CANCELLED, Status.BLOCKED, Status.AWAY):
+        raise RunError(run.id, f"it is {status}; only a failed, cancelled or blocked run is tried again")
+    run.retry(by=by)
 
 
 def _go_on(
@@ -201,7 +208,7 @@ def _resume_one(hf: Holdfast, found: list[RunInfo], first: Callable[[Run], None]
     if len(found) != 1:
         raise UsageError(f"--resume goes on with one run here, and these are {len(found)}; have a worker for more")
     run = hf.get(found[0].id)
-    declare(run)
+    check_can_go_on(hf, run)
     first(run)
     resume_here(hf, run, as_json=as_json)
 

@@ -59,7 +59,7 @@ def import_command(
     the URL or the file of its database. They are only read. Runs keep their ids. What is here already is left alone,
     so it may be called again; the exit status is 7 if something was damaged, and 9 if something was refused.
 
-    JSON: {"file": path, "blocked": [id, …]}; of another system {"system": …, "dry_run": …, "imported": [id, …],
+    JSON: of a file as of `holdfast restore`; of another system {"system": …, "dry_run": …, "imported": [id, …],
     "already": [id, …], "damaged": [{"source": …, "place": …, "why": …}, …], "refused": [{"source": …, "run": id, "why":
     …}, …], "notes": [{"run": id, "text": …}, …]}.
     """

@@ -9,8 +9,9 @@ import click
 from holdfast.cli.flows import load, variables_of
 from holdfast.cli.options import JSON, PAIR, by_option, command, with_store
 from holdfast.cli.rendering import ago, clock, columns, one_line, say, write_json
-from holdfast.cli.targets import find_workflow, fitted, is_flow
+from holdfast.cli.targets import TargetRefused, find_workflow, fitted, is_flow
 from holdfast.engine import Holdfast
+from holdfast.engine.inputs import QUEUE
 from holdfast.engine.schedules import CATCH_UP
 from holdfast.errors import UsageError
 from holdfast.views import QueueInfo, ScheduleInfo
@@ -95,6 +96,11 @@ def queue_command(
         changes["rate"] = _rate(rate)
     if paused is not None:
         changes["paused"] = paused
+    if not changes and name != QUEUE and all(one.name != name for one in hf.list_queues()):
+        raise TargetRefused(
+            f"there is no queue {name!r}: nothing is set about it, and no run is in it; `holdfast queues` lists those "
+            "that are"
+        )
     info = hf.queue(name, **changes, by=by).info()
     if as_json:
         write_json({"queue": info})
@@ -143,7 +149,7 @@ def _next(schedule: ScheduleInfo) -> str:
         return f"in {one_line(schedule.away)}"
     if schedule.paused:
         return _paused(schedule)
-    return clock(schedule.next_at) if schedule.next_at is not None else "never"
+    return clock(schedule.next_at, schedule.tz)
 
 
 @command(
@@ -163,6 +169,7 @@ def _next(schedule: ScheduleInfo) -> str:
 @click.option("--var", "variables", multiple=True, type=PAIR, help="A variable of a flow. May be repeated.")
 @click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="The time zone of --cron.")
 @click.option("--queue", default="default", show_default=True, help="The queue of its runs.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Of its runs: the highest is taken first.")
 @click.option("--tag", "tags", multiple=True, type=PAIR, help="A tag of its runs. May be repeated.")
 @click.option("--catch-up", type=click.Choice(CATCH_UP), default="one", show_default=True, help="Of missed ticks.")
 @click.option("--pause", "act", flag_value="pause", help="Begin nothing until it is resumed.")

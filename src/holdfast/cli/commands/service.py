@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import click
 
 from holdfast.cli.options import command, with_store
-from holdfast.cli.rendering import clock, say, write_json
+from holdfast.cli.remedies import command_line
+from holdfast.cli.rendering import clock, counted, one_line, say, write_json
 from holdfast.cli.session import prints_elsewhere
 from holdfast.cli.targets import import_named
 from holdfast.engine import Holdfast
@@ -67,7 +68,19 @@ def worker_command(
     with told_on(as_json=as_json, level=logging.DEBUG if verbose else logging.INFO), prints_elsewhere(as_json):
         hf.work(concurrency=concurrency, queues=queues, until_idle=until_idle, grace=grace)
     if not as_json:
+        _tell_left(hf, queues, [*modules, *(["--flows"] if flows else [])])
         say("The worker has stopped.", err=True)
+
+
+def _tell_left(hf: Holdfast, queues: Sequence[str], again: list[str]) -> None:
+    """Tell of other queues that have work, which somebody may have forgotten."""
+    for one in hf.list_queues():
+        if one.ready and one.name not in queues:
+            way = command_line("worker", options=[*again, "--queue", one.name])
+            say(
+                f"{counted(one.ready, 'run')} ready in queue {one_line(one.name)}, which it does not take: {way}",
+                err=True,
+            )
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from holdfast.ui.guard import own_path
 from holdfast.ui.pages import questions, run
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
+from holdfast.ui.pages.entries import named
 from holdfast.ui.problems import Refused
 
 ANY = "*"  # whatever became of the run since it was seen
@@ -73,7 +74,7 @@ def retry(ask: Ask) -> Response:
     return ask.go(run_url(ask.id, said="retried"))
 
 
-def rollback_form(ask: Ask, wrong: str | None = None) -> Response:
+def rollback_form(ask: Ask, wrong: dict[str, str] | None = None) -> Response:
     """Show what a rollback would do; where to is asked for first, if it is not said."""
     top = run.head(ask)
     plan, problem = None, None
@@ -91,9 +92,11 @@ def rollback_form(ask: Ask, wrong: str | None = None) -> Response:
         tab=None,
         to=ask.one("to"),
         plan=plan,
-        stay=[one for one in plan.steps if one.action != "undo"] if plan is not None else [],
+        stay=[one for one in plan.steps if one.action not in ("undo", "missing")] if plan is not None else [],
         problem=problem,
-        wrong=wrong,
+        wrong={"sure": "", "then": ""} | (wrong or {}),
+        then=ask.form.get("then", "" if top.ended else "go-on"),
+        entries=named(ask.run, top.info, live=True),
         **run.frame(ask, top),
     )
 
@@ -102,8 +105,10 @@ def rollback(ask: Ask) -> Response:
     """Roll back, and tell what was undone and what was not."""
     to = ask.number("to")
     if to is None or not ask.one("sure"):
-        return rollback_form(ask, "Say that you have read the plan.")
-    body = shapes.Rollback(to=to, then="cancelled" if ask.one("then") == "cancelled" else "go-on")
+        return rollback_form(ask, {"sure": "Say that you have read the plan."})
+    if (then := ask.one("then")) not in ("go-on", "cancelled"):
+        return rollback_form(ask, {"then": "Say what happens then."})
+    body = shapes.Rollback(to=to, then="cancelled" if then == "cancelled" else "go-on")
     done: shapes.RolledBack = ask.act("roll_back_run", run=ask.id, body=body, if_match=ask.one("etag"))
     top = run.head(ask)
     return ask.render(
@@ -143,6 +148,8 @@ def resolve(ask: Ask) -> Response:
             result = json.loads(text)
         except ValueError as error:
             wrong["result"] = f"this is not JSON: {error}"
+    elif ask.one("done") == "yes":
+        wrong["result"] = "say what it gave: null, if that is nothing"
     if wrong:
         return resolve_form(ask, wrong)
     body = shapes.Resolve(key=ask.one("key"), done=ask.one("done") == "yes", result=result)

@@ -16,6 +16,8 @@ from holdfast.model import Kind
 from holdfast.ui import forms, shapes
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
+from holdfast.ui.pages.entries import named
+from holdfast.ui.pages.given import given_to
 from holdfast.ui.pages.run import frame, head
 from holdfast.ui.problems import Refused, problem_of
 from holdfast.views import Field, Question, RunInfo
@@ -54,8 +56,10 @@ def page(ask: Ask, kept: Kept | None = None) -> Response:
     checkpoint = run.checkpoint(at)
     by_hand = top.info.queue is None
     state = checkpoint.raw_state
-    text = json.dumps(state, ensure_ascii=False, indent=2, default=str) if by_hand and state is not None else ""
+    text = _text(state) if by_hand and state is not None else ""
+    input = given_to(run, top.info)
     given = dict.fromkeys(_FIELDS, "") | {"at": ask.one("at"), "edit": text if len(text) <= _EDITED else ""}
+    given["input"] = _arguments(input.by_names) if not by_hand else ""
     given |= sent or {}
     return ask.render(
         "fork.html",
@@ -70,13 +74,31 @@ def page(ask: Ask, kept: Kept | None = None) -> Response:
         state=state,
         too_long=len(text) if len(text) > _EDITED else 0,
         has_state=checkpoint.state_seq is not None,
-        input=run.entry(0).contents,
+        input=input,
+        entries=named(run, top.info),
         past=past,
         chosen=chosen,
         controls=made,
-        keys=[step.key for step in run.steps() if step.status in ("done", "failed")][-_RESULTS:] if not by_hand else [],
+        keys=_results(run) if not by_hand else [],
         **frame(ask, top),
     )
+
+
+def _text(value: Any) -> str:
+    """A value as it stands in the form."""
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
+
+
+def _arguments(arguments: dict[str, Any] | None) -> str:
+    """The arguments as they stand in the form; nothing, if they have no names, or are too long for it."""
+    text = _text(arguments) if arguments else ""
+    return text if len(text) <= _EDITED else ""
+
+
+def _results(run: Run) -> list[str]:
+    """The steps of which a fork may have another result: not what was only told, such as a note."""
+    told = set(_newest(run, Kind.EMITTED, most=None))
+    return [one.key for one in run.steps() if one.status in ("done", "failed") and one.seq not in told][-_RESULTS:]
 
 
 def _past(run: Run, info: RunInfo) -> list[Past]:
@@ -99,12 +121,13 @@ def _past(run: Run, info: RunInfo) -> list[Past]:
     return list(found.values())[::-1]
 
 
-def _newest(run: Run, kind: str) -> list[int]:
+def _newest(run: Run, kind: str, most: int | None = _ANSWERS) -> list[int]:
+    """The newest entries of a kind that were not rolled back, so many of them, or all."""
     found: list[int] = []
     after: str | None = None
     while True:
         page = run.history(kind=kind, limit=500, after=after)
-        found = [*found, *(info.seq for info in page if info.live)][-_ANSWERS:]
+        found = [*found, *(info.seq for info in page if info.live)][-(most or 0) :]
         if (after := page.next) is None:
             return found
 
@@ -147,6 +170,8 @@ def post(ask: Ask) -> Response:
             errors[name] = f"this is not JSON: {error}"
     if "input" in given and not isinstance(given["input"], dict):
         errors["input"] = "an object of the arguments that change, by their names, is wanted"
+    elif "input" in given:
+        given["input"] = _changed(given["input"], given_to(ask.run, head(ask).info).by_names)
     if "result" in given:
         given["results"] = {ask.one("result_key"): given.pop("result")}
     if chosen := ask.one("answer"):
@@ -163,6 +188,12 @@ def post(ask: Ask) -> Response:
     except HoldfastError as error:
         return page(ask, Kept(dict(ask.form), problems=(problem_of(error, ask.hf.place).detail,)))
     return ask.go(run_url(made.id, said="forked"))
+
+
+def _changed(sent: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The arguments that are others than before; None if none is."""
+    known = before or {}
+    return {name: one for name, one in sent.items() if name not in known or _text(known[name]) != _text(one)} or None
 
 
 def _point(ask: Ask, newest: int, errors: dict[str, str]) -> int | None:

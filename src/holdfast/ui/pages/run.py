@@ -10,15 +10,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from holdfast.cli.rendering import note_on
 from holdfast.engine.run import Run
 from holdfast.errors import ExtraMissing, HoldfastError, KeyMissing, Redacted, RunDamaged
 from holdfast.model import ENDED, Kind, Status
 from holdfast.ui.chart import Chart, chart
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
+from holdfast.ui.pages.given import given_to
 from holdfast.ui.pages.questions import Form, form
-from holdfast.ui.problems import without_place
+from holdfast.ui.pages.standing import Standing, goes_on_when_let, standing
 from holdfast.ui.shapes import etag_of
 from holdfast.ui.timeline import SECOND, Bar, Reel
 from holdfast.views import EntryContents, Output, RunInfo
@@ -29,23 +29,46 @@ _LOOKED_THROUGH = 400  # entries that are looked through for outputs
 
 TABS = (("Overview", ""), ("State", "state"), ("Effects", "effects"), ("Family", "family"), ("Journal", "journal"))
 
-SAID = {  # after something was done, by the word in the address
-    "answered": "Answered. {goes_on}",
-    "forked": "This is the new run. {goes_on}",
-    "cancelled": "It is cancelled, or will be as soon as whoever drives it hears of it.",
-    "retried": "{goes_on}",
-    "resolved": "What became of the step is on record.",
+_GOES_ON = {Status.READY: "It goes on when {who}.", Status.RUNNING: "It goes on."}
+_DONE = {  # what was done, by the word in the address, and what is said of it while the run stands so
+    "answered": {status: f"Answered. {told}" for status, told in _GOES_ON.items()},
+    "forked": {
+        **{status: f"This is the new run. {told}" for status, told in _GOES_ON.items()},
+        Status.WAITING: "This is the new run.",
+    },
+    "cancelled": {
+        **dict.fromkeys(
+            set(Status) - ENDED - {Status.AWAY}, "It is cancelled as soon as whoever drives it hears of it."
+        ),
+        Status.CANCELLED: "It is cancelled.",
+    },
+    "retried": _GOES_ON,
+    "resolved": {
+        **{status: f"What became of the step is on record. {told}" for status, told in _GOES_ON.items()},
+        Status.BLOCKED: "What became of the step is on record.",
+    },
 }
+
+
+def said(word: str, info: RunInfo) -> str:
+    """What is said of what was done, as long as it fits: nothing, once the run has gone on from there."""
+    who = "whoever drives it claims it" if info.queue is None else "a worker takes it"
+    return _DONE.get(word, {}).get(info.status, "").format(who=who)
 
 
 class Head(Struct, frozen=True):
     """What stands on top of all pages of a run."""
 
     info: RunInfo
-    note: str
+    standing: Standing
     etag: str
     ended: bool
     unread: str | None = None  # why its contents cannot be read
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether to let it go on, if it is parked, may help."""
+        return goes_on_when_let(self.info)
 
 
 def head(ask: Ask) -> Head:
@@ -53,7 +76,7 @@ def head(ask: Ask) -> Head:
     run = ask.run
     record, info = run._record(), run.info()
     unread = f"It is encrypted with key {record.key_id!r}, which this server does not have." if _locked(run) else None
-    return Head(info, without_place(note_on(info), ask.hf.place), etag_of(record), info.status in ENDED, unread)
+    return Head(info, standing(ask.hf, info), etag_of(record), info.status in ENDED, unread)
 
 
 def _locked(run: Run) -> bool:
@@ -82,8 +105,10 @@ class Window(Struct, frozen=True):
         return self.lo == 0 and self.hi == self.seq
 
 
-def window(run: Run, info: RunInfo, upto: int | None = None) -> Window:
+def window(run: Run, top: Head, upto: int | None = None) -> Window:
     """The timeline of the newest entries, or of those up to one."""
+    info = top.info
+    goes_on = not top.ended and top.standing.look != "died"
     hi = info.seq if upto is None else min(upto, info.seq)
     lo = max(0, hi - WINDOW + 1)
     before = lo - 1
@@ -95,11 +120,12 @@ def window(run: Run, info: RunInfo, upto: int | None = None) -> Window:
     reel = Reel(by_hand=info.queue is None, since=since)
     for entry in entries[1:] if before >= 0 else entries:
         reel.add(entry, live=lives.get(entry.seq, True))
-    now = time.time() if hi == info.seq and info.status not in ENDED else _last(entries, info).timestamp()
-    bars = reel.finish(round(now * SECOND), running=info.status is Status.RUNNING or hi < info.seq)
-    goes_on = info.status not in ENDED and hi == info.seq
+    now = time.time() if hi == info.seq and goes_on else _last(entries, info).timestamp()
+    is_running = info.status is Status.RUNNING and goes_on
+    bars = reel.finish(round(now * SECOND), running=is_running or hi < info.seq)
+    goes_on = goes_on and hi == info.seq
     open_bars = tuple(bar for bar in bars if bar.status in ("started", "retrying", "waiting") and bar.live)
-    after = bars[-1].name if bars and info.status is Status.RUNNING and goes_on else ""
+    after = bars[-1].name if bars and is_running and goes_on else ""
     return Window(chart(bars), lo, hi, info.seq, open_bars if goes_on else (), after)
 
 
@@ -137,9 +163,7 @@ NOTHING_TOLD = dict.fromkeys(("input", "result", "error", "trace", "by"))
 
 def outcome(run: Run, info: RunInfo) -> dict[str, Any]:
     """What a run began with and what came of it: input, result, error, traceback."""
-    first = run.entry(0).contents
-    given = {"args": first.get("args") or [], "kwargs": first.get("kwargs") or {}}
-    told: dict[str, Any] = {**NOTHING_TOLD, "input": given}
+    told: dict[str, Any] = {**NOTHING_TOLD, "input": given_to(run, info)}
     if info.status not in ENDED or info.seq == 0:
         return told
     last = run.entry(info.seq)
@@ -164,7 +188,7 @@ def page(ask: Ask, forms: list[Form] | None = None, *, status: int = 200) -> Res
     context |= {name: [] for name in ("forms", "outputs", "uncertain")}
     if top.unread is None:
         try:
-            context["window"] = window(run, info, upto)
+            context["window"] = window(run, top, upto)
             if not top.ended:
                 context["forms"] = forms if forms is not None else [form(one) for one in run.questions()]
             if info.status is Status.BLOCKED:
@@ -180,6 +204,5 @@ def page(ask: Ask, forms: list[Form] | None = None, *, status: int = 200) -> Res
 def frame(ask: Ask, top: Head) -> dict[str, Any]:
     """What all pages of a run have in common."""
     tabs = [(name, run_url(top.info.id, *([part] if part else [])), part) for name, part in TABS]
-    taken = "whoever drives it claims it" if top.info.queue is None else "a worker takes it"
-    said = SAID.get(ask.one("said"), "").format(goes_on=f"It goes on when {taken}.")
-    return {"top": top, "tabs": tabs, "said": said, "live": "run", "live_run": top.info.id}
+    told = said(ask.one("said"), top.info)
+    return {"top": top, "tabs": tabs, "said": told, "live": "run", "live_run": top.info.id}

@@ -10,19 +10,22 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.cli.about import about
-from holdfast.cli.rendering import note_on, short
+from holdfast.cli.rendering import short
 from holdfast.engine import Holdfast
+from holdfast.engine.define import registered_names
 from holdfast.errors import HoldfastError
 from holdfast.model import ENDED, Kind, Status
 from holdfast.ui import shapes
 from holdfast.ui.pages.addresses import with_query
 from holdfast.ui.pages.asking import Ask
 from holdfast.ui.pages.questions import look
-from holdfast.ui.problems import Refused, without_place
-from holdfast.views import RunInfo
+from holdfast.ui.pages.standing import standings
+from holdfast.ui.problems import Refused
+from holdfast.views import Page, RunInfo
 
 PAGE = 50  # runs
 ON_TOP = 3  # questions that are shown before the runs
+COUNTED = 50  # questions that are counted
 _NOW = 100  # characters of what a run does now
 _MOST = 5_000  # runs of which it is remembered what their newest entry is about
 
@@ -31,7 +34,9 @@ class Row(Struct, frozen=True):
     """A run in the table."""
 
     info: RunInfo
+    look: str  # the word of its badge
     now: str  # what it does, waits for, or failed with
+    command: str  # what a person may type about it
     seconds: float  # from its first entry to its last, or to now
 
 
@@ -74,24 +79,26 @@ def rows_of(hf: Holdfast, infos: tuple[RunInfo, ...]) -> list[Row]:
     """Runs as rows of a table."""
     now = datetime.now(UTC)
     rows: list[Row] = []
-    for info in infos:
-        ended = info.status in ENDED
-        note = without_place(note_on(info), hf.place)
+    for info, stands in zip(infos, standings(hf, infos), strict=True):
+        ended, note = info.status in ENDED, stands.note
         told = note if note and not ended else "" if info.status is Status.COMPLETED else _newest.of(hf, info)
         seconds = ((info.updated_at if ended else now) - info.created_at).total_seconds()
-        rows.append(Row(info, short(told or note, _NOW), max(seconds, 0.0)))
+        rows.append(Row(info, stands.look, short(told or note, _NOW), stands.command, max(seconds, 0.0)))
     return rows
 
 
 def page(ask: Ask) -> Response:
     """All runs."""
     wanted, problems = _wanted(ask)
-    found = ask.hf.runs(**wanted, limit=PAGE, after=ask.one("after") or None)
-    top = look(ask.hf, enough=ON_TOP + 1)[0] if not ask.one("after") else []
+    wrong = any(problems.values())
+    found = ask.hf.runs(**wanted, limit=PAGE, after=ask.one("after") or None) if not wrong else Page[RunInfo](())
+    asked, more = look(ask.hf, enough=COUNTED)
+    top = asked if not ask.one("after") else []
     given = {name: ask.one(name) for name in ("workflow", "tag", "q", "from", "to")}
     statuses = ask.all("status")
     return ask.render(
         "runs.html",
+        status=422 if wrong else 200,
         title="Runs",
         live="store",
         rows=rows_of(ask.hf, found.items),
@@ -100,6 +107,8 @@ def page(ask: Ask) -> Response:
         given=given,
         filtered=any(given.values()) or bool(statuses),
         problems=problems,
+        workflows=sorted(registered_names() | {info.workflow for info in found.items if info.workflow}),
+        asked=f"{len(asked):,}{'+' if more else ''}",
         first=with_query("/", {**given, "status": statuses}) if ask.one("after") else None,
         next=with_query("/", {**given, "status": statuses, "after": found.next}) if found.next else None,
         toggled={status: _toggled(given, statuses, status) for status in Status},
@@ -122,7 +131,7 @@ def _toggled(given: dict[str, str], statuses: list[str], status: str) -> str:
 
 
 def _wanted(ask: Ask) -> tuple[dict[str, Any], dict[str, str]]:
-    """What `Holdfast.runs` is asked for, and what is wrong with the parameters that were left out for it."""
+    """What `Holdfast.runs` is asked for, and what is wrong with the parameters that are not among it."""
     unknown = [status for status in ask.all("status") if status not in list(Status)]
     if unknown:
         raise Refused(422, "UnknownStatus", f"{unknown[0]!r} is no status; there are {', '.join(Status)}")
@@ -134,7 +143,7 @@ def _wanted(ask: Ask) -> tuple[dict[str, Any], dict[str, str]]:
     }
     tags = _tags(ask.one("tag"))
     if tags is None:
-        problems["tag"] = "name=value is wanted, several with commas between them"
+        problems["tag"] = "a tag is name=value, such as customer=17; several with commas between them"
     wanted["tags"] = tags or None
     for name, argument in (("from", "created_from"), ("to", "created_before")):
         try:

@@ -11,15 +11,21 @@ from msgspec import Struct
 
 from holdfast.cli.rendering import MARKS, ago, span, workflow_of
 from holdfast.ui.chart import brief, lane_name
+from holdfast.ui.holders import worker_command
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.paths import part
 from holdfast.ui.shapes import WorkerView
+from holdfast.ui.timeline import Bar
 
 CUT = 4_000  # characters of a value that are shown beside others
 
 _MARKS = {
     **MARKS,
     "ready": "○",
+    "waiting": "…",
+    "asks": "?",
+    "delayed": "◷",
+    "died": "✗",
     "started": "▸",
     "retrying": "↻",
     "uncertain": "?",
@@ -28,6 +34,7 @@ _MARKS = {
     "undone": "↩",
     "undo_failed": "✗",
     "left": "!",
+    "missing": "✗",
     "answered": "✓",
     "closed": "–",
     "not done": "–",
@@ -38,7 +45,7 @@ _MARKS = {
     "active": "▸",
     "away": "→",
 }
-_WORDS = {"undo_failed": "undo failed", "left": "left as it is"}
+_WORDS = {"undo_failed": "undo failed", "left": "left as it is", "missing": "undo not found", "died": "process died"}
 
 
 class Text(Struct, frozen=True):
@@ -57,6 +64,12 @@ def value(given: Any, limit: int = CUT) -> Text:
 def mark(status: str) -> str:
     """The sign of a status, which tells it apart where there are no colours."""
     return _MARKS.get(status, "·")
+
+
+def look(bar: Bar) -> str:
+    """The word of a bar's badge: what waits for a person, and what waits for a moment, are told apart."""
+    waits = {"question": "asks", "timer": "delayed"} if bar.status == "waiting" else {}
+    return waits.get(bar.sort, bar.status)
 
 
 def word(status: str) -> str:
@@ -86,6 +99,8 @@ def lease(worker: WorkerView) -> str:
     if worker.until.year == 1970:
         return "unknown"
     left = (worker.until - datetime.now(UTC)).total_seconds()
+    if left >= 0 and not worker.alive:
+        return "ended with it"
     return f"{span(left)} left" if left >= 0 else f"over for {span(-left)}"
 
 
@@ -94,7 +109,7 @@ def prepare(environment: Environment) -> None:
     if "brief" in environment.filters:
         return
     environment.filters.update(
-        ago=ago, brief=brief, lane=lane_name, machine=machine, mark=mark, span=span, stamp=stamp, until=until,
-        value=value, word=word, workflow=workflow_of,
+        ago=ago, brief=brief, lane=lane_name, look=look, machine=machine, mark=mark, span=span, stamp=stamp,
+        until=until, value=value, word=word, workflow=workflow_of,
     )  # fmt: skip
-    environment.globals.update(lease=lease, part=part, run_url=run_url)
+    environment.globals.update(lease=lease, part=part, run_url=run_url, worker_command=worker_command)

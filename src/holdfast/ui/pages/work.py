@@ -5,13 +5,17 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from holdfast.ui import shapes
+from holdfast.ui.holders import neglected
 from holdfast.ui.pages.asking import Ask
+from holdfast.ui.pages.standing import SOON
 
 
 def queues(ask: Ask) -> Response:
     """All queues: how deep they are, and what is set about them."""
     found: shapes.Queues = ask.perform("list_queues")
-    return ask.render("queues.html", title="Queues", live="store", queues=found.items)
+    late = [one.name for one in found.items if one.oldest is not None and one.oldest > SOON.total_seconds()]
+    idle = neglected(ask.hf._store, late)
+    return ask.render("queues.html", title="Queues", live="store", queues=found.items, idle=idle)
 
 
 def schedules(ask: Ask) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from hashlib import sha256
 from typing import Any, Literal
 
@@ -40,7 +41,8 @@ class RunView(Struct, frozen=True, kw_only=True):
     """A run. ``etag`` is what ``If-Match`` wants; what is ``encrypted`` can be read where its key is.
 
     ``key`` is what the queue's limit per key counts by; ``parent`` the uid of the run that started it as a part of
-    itself; ``wake_at`` when it goes on by itself.
+    itself; ``wake_at`` when it goes on by itself. ``holder_alive`` is false of a run whose process has died: it is
+    ``running`` until somebody goes on with it.
     """
 
     id: str
@@ -53,6 +55,7 @@ class RunView(Struct, frozen=True, kw_only=True):
     seq: int
     generation: int
     holder: str | None
+    holder_alive: bool | None
     reason: str | None
     forked_from: Point | None
     queue: str | None
@@ -64,13 +67,15 @@ class RunView(Struct, frozen=True, kw_only=True):
     etag: str
 
 
-def run_view(record: RunRecord) -> RunView:
-    """A record as the API shows it."""
+def run_view(record: RunRecord, alive: Collection[str]) -> RunView:
+    """A record as the API shows it; ``alive`` are the workers that live."""
     known = asdict(run_info(record))
     known |= {"forked_from": Point(*known["forked_from"]) if known["forked_from"] else None}
     if record.away is not None and known["reason"] is not None:
         known["reason"] = known["reason"].replace(record.away, "another store")
+    held = record.status is Status.RUNNING and record.worker is not None
     known |= {"encrypted": record.key_id is not None, "etag": etag_of(record)}
+    known |= {"holder_alive": record.worker in alive if held else None}
     return RunView(**{name: known[name] for name in RunView.__struct_fields__})
 
 
@@ -307,6 +312,9 @@ class WorkerView(Struct, frozen=True, kw_only=True):
 
 
 class Workers(Struct, frozen=True):
-    """Who holds runs, or may: each process that has claimed something and has not ended in good order."""
+    """Who holds runs, or may: each process that has claimed something and has not ended in good order.
+
+    One that has found nothing to do yet is not known; the server that answers is left out while it holds nothing.
+    """
 
     items: list[WorkerView]

@@ -5,6 +5,12 @@
   const body = document.body;
   const topic = body.dataset.live ? { topic: body.dataset.live, run: body.dataset.run } : null;
 
+  // Where links are scrolled sideways, the one to this page is in sight.
+  for (const link of document.querySelectorAll("nav [aria-current]")) {
+    const row = link.parentElement;
+    row.scrollLeft = link.offsetLeft - (row.clientWidth - link.offsetWidth) / 2;
+  }
+
   // --- the same page again, with what has changed put into its regions
 
   const PAUSE = 700; // milliseconds between two looks
