@@ -181,7 +181,7 @@ def test_whatever_was_emitted_can_be_shown(office_hf: Holdfast, api: TestClient)
 def test_no_page_tells_where_a_run_or_a_schedule_was_moved_to(tmp_path: Any, serving: Any) -> None:
     with (
         holdfast.open(f"sqlite:///{tmp_path / 'here.db'}") as hf,
-        holdfast.open(f"sqlite:///{tmp_path / 'secret.db'}") as there,
+        holdfast.open(f"sqlite:///{tmp_path / 'whereabouts.db'}") as there,
     ):
         hf.run("moved").save({"n": 1})
         hf.schedule(odd, cron="0 3 * * *", id="nightly")
@@ -191,7 +191,7 @@ def test_no_page_tells_where_a_run_or_a_schedule_was_moved_to(tmp_path: Any, ser
         for path in ["/", "/runs/moved", "/runs/moved/journal", "/runs/moved/cancel", *schedules]:
             answer = api.get(path, headers={"Accept": "text/html"})
             assert answer.status_code == 200
-            assert "secret" not in answer.text
+            assert "whereabouts" not in answer.text
             assert path == "/schedules" or "another store" in answer.text
         for act in ("pause", "trigger"):
             refused = api.post(f"/api/v1/schedules/nightly/{act}")
