@@ -110,7 +110,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "cli-hides-what-was-not-undone",
-        f"{CLI}/commands/acting.py",
+        f"{CLI}/commands/mending.py",
         "    if incomplete:\n        click.get_current_context().exit(REFUSED)\n",
         "",
         f'{TESTS}/test_acting.py -k "leaves_something"',

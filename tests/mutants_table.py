@@ -409,13 +409,17 @@ MUTANTS: list[Mutant] = [
         "src/holdfast/engine/steps.py",
         (
             '    written = yield from run._write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")\n'
+            '    settled: Data = {"key": key, "intent": written}\n'
+            "    since = time.monotonic()\n"
             "    try:\n"
             "        result = yield Call(function, args, kwargs)\n"
         ),
         (
+            "    since = time.monotonic()\n"
             "    try:\n"
             "        result = yield Call(function, args, kwargs)\n"
             '        written = yield from run._write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")\n'
+            '        settled: Data = {"key": key, "intent": written}\n'
         ),
         'tests/engine/test_steps.py -k "intent_first or at_most_once"',
     ),
