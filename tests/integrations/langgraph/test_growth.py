@@ -143,6 +143,10 @@ def test_an_object_is_known_again_only_if_it_is_unchanged() -> None:
     look = Look.at(message)
     assert look.sees(message)
     assert not look.sees(other), "it may be changed without the first one"
+    message.content = "b"
+    assert not look.sees(message)
+    message.content = "a"
+    assert look.sees(message)
     message.additional_kwargs["b"] = 1
     assert not look.sees(message)
     message.additional_kwargs.clear()
