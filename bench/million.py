@@ -16,6 +16,7 @@ import sqlite3
 import statistics
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,7 +39,7 @@ PAGE = 50
 STEPS = 2
 EACH = 60  # runs of a customer
 WINDOW = 100  # seconds, and a run is made each second
-CALLS = 400
+CALLS, PAGES = 400, 120
 BLOCK = 40  # calls, of which the medians are compared
 TAKEN = 450  # runs that lie ready for that many calls
 CROWD = 10_000  # more of them, as many whose time to wait is over, and as many that wait for a later time
@@ -50,6 +51,7 @@ WORKFLOWS = tuple(f"flow-{n}" for n in range(10))
 REGIONS = tuple(f"region-{n}" for n in range(10))
 
 ASKED = ("take", "take_crowded", "get", "newest", "status", "statuses", "workflow", "tag", "rare_tag", "prefix", "time")
+ASKED += ("page", "api")  # of the web page, and of the list that other programs ask for
 GOALS: dict[str, float] = {f"list_1m_over_1k_{store}_{what}": 2.0 for store in ("pg", "sqlite") for what in ASKED}
 GOALS["list_1m_over_1k"] = 2.0
 
@@ -141,6 +143,7 @@ def due(model: Made, begin: int, end: int, *, wake_at: int | None = None) -> Ite
 class Filled(NamedTuple):
     """A store, how to write many runs to it at once, how to ask for its size, and how it finds what a query wants."""
 
+    url: str
     store: Any
     fill: Callable[[Iterator[Made]], None]
     size: Callable[[], int]
@@ -186,7 +189,7 @@ def in_postgres(url: str) -> Filled:
         store.close()
         conn.close()
 
-    return Filled(store, fill, size, close)
+    return Filled(url, store, fill, size, close)
 
 
 def in_sqlite(file: Path) -> Filled:
@@ -210,7 +213,7 @@ def in_sqlite(file: Path) -> Filled:
         db.close()
         store.close()
 
-    return Filled(store, fill, lambda: file.stat().st_size, close)
+    return Filled(f"sqlite:///{file}", store, fill, lambda: file.stat().st_size, close)
 
 
 def batches(runs: Iterator[Made], size: int) -> Iterator[list[Made]]:
@@ -239,6 +242,9 @@ def compared(name: str, make: Callable[[int], Filled], say: Callable[[str], None
         say(f"asking both in turn, {name}")
         times = {runs: questions(filled.store, runs) for runs, filled in stores.items()}
         found = in_turn(times)
+        say(f"the page of runs, and the list of the API, {name}")
+        with ExitStack() as stack:
+            found |= in_turn({runs: shown(stack, filled.url) for runs, filled in stores.items()}, PAGES)
         say(f"{CROWD:,} that lie ready and {2 * CROWD:,} that wait, {name}")
         first = LARGE + TAKEN
         for n, wake_at in enumerate((None, EPOCH, LATER)):
@@ -268,12 +274,14 @@ def check(store: Any, runs: int) -> None:
     assert record.seq == STEPS + 1
 
 
-def in_turn(asked: dict[int, dict[str, Callable[[], int]]]) -> dict[str, tuple[list[float], list[float]]]:
+def in_turn(
+    asked: dict[int, dict[str, Callable[[], int]]], calls: int = CALLS
+) -> dict[str, tuple[list[float], list[float]]]:
     """The times of each question in the small store and in the large one."""
     found: dict[str, tuple[list[float], list[float]]] = {}
     for what in asked[SMALL]:
         times: dict[int, list[float]] = {SMALL: [], LARGE: []}
-        for n in range(CALLS + 10):
+        for n in range(calls + 10):
             for runs in (SMALL, LARGE):
                 started = time.perf_counter()
                 answer = asked[runs][what]()
@@ -318,6 +326,28 @@ def questions(store: Any, runs: int) -> dict[str, Callable[[], int]]:
         "prefix": listed(lambda: Filter(prefix=f"customer-{dice.randrange(customers):06}/")),
         "time": listed(window),
     }
+
+
+def shown(stack: ExitStack, url: str) -> dict[str, Callable[[], int]]:
+    """The first page of the web page, and of the list of the API, with all that they ask the store for."""
+    from starlette.testclient import TestClient
+
+    from holdfast.ui import create_app
+    from holdfast.ui.security import Tokens, new_token
+
+    token = new_token()
+    app = create_app(url, tokens=Tokens(token))
+    signed = {"Authorization": f"Bearer {token}"}
+    client = stack.enter_context(TestClient(app, "http://127.0.0.1", headers=signed))
+
+    def got(path: str) -> Callable[[], int]:
+        def call() -> int:
+            answer = client.get(path)
+            return answer.status_code == 200 and len(answer.content)
+
+        return call
+
+    return {"page": got("/"), "api": got(f"/api/v1/runs?limit={PAGE}")}
 
 
 def take(store: Any) -> Callable[[], int]:

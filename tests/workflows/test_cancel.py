@@ -14,6 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Status, ask, gather, sleep, step, workflow
+from holdfast.engine.watch import Watch
 from holdfast.errors import DeadlinePassed, RunCancelled, RunEnded, UsageError
 
 Opener = Callable[..., Holdfast]
@@ -475,3 +476,19 @@ def test_only_what_has_ended_or_is_parked_is_tried_again(hf: Holdfast) -> None:
     run = hf.start(waits_to_hear, "a", id="run")
     with pytest.raises(UsageError, match=r"run 'run' is waiting; only a failed, cancelled or blocked run"):
         run.retry()
+
+
+def test_news_of_a_run_that_came_before_it_was_driven_is_looked_at(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody is told of it between the look into its inbox and the moment from which on it is watched over."""
+    looked = threading.Event()
+    monkeypatch.setattr(Watch, "_look", lambda *_: looked.set())
+    monkeypatch.setattr(type(hf._store), "look_every", 1_000.0)
+    run = hf.enqueue(lingers)
+    hf._engine.watch.tell(run.uid)
+    working = threading.Thread(target=hf.work, kwargs={"until_idle": True})
+    working.start()
+    assert looked.wait(20)
+    gate.set()
+    working.join()

@@ -437,7 +437,7 @@ class Run(Operable):
         change = Change(status=resting_status(lease.fold, lease.record), release=True)
         try:
             yield from self._write(lease, [(Kind.UNBLOCKED, {"by": by, "reason": record.reason})], change=change)
-        except BaseException:
+        except BaseException:  # also an interrupt: whatever it is, the claim is given up
             yield from self._let_go(lease, as_before(record))
             raise
         self._give_up(lease)

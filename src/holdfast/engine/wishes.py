@@ -98,7 +98,7 @@ def cancel_held(run: Run, lease: Lease, wish: Cancelled) -> Op[Status]:
     try:
         yield from _cancel_parts(run, lease, wish)
         took = yield from wishes(run)
-    except BaseException:
+    except BaseException:  # also an interrupt: whatever it is, the claim is given up
         yield from run._let_go(lease)
         raise
     data: Data = {"error": wish.why, "by": wish.by}
@@ -137,7 +137,7 @@ def retry(run: Run, *, by: str | None = None) -> Op[None]:
         lease = yield from run._claim({Status.FAILED, Status.CANCELLED})
         try:
             yield from _retry_held(run, lease, by)
-        except BaseException:
+        except BaseException:  # as above
             yield from run._let_go(lease)
             raise
         run._give_up(lease)

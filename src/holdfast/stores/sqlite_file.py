@@ -105,11 +105,11 @@ class SqliteFile:
                 self._migrate()
                 self._reader = self._connect(sqlite3.Connection)
                 self._watch = self._reader.cursor()
-            except BaseException:
+            except BaseException:  # also an interrupt: nothing stays open
                 self._db.close()
                 raise
             self._reader.execute("PRAGMA query_only = 1")
-        except BaseException:
+        except BaseException:  # as above
             self._writer_lock.close()
             raise
         self._writer_lock.free()
@@ -136,7 +136,7 @@ class SqliteFile:
             db.execute("PRAGMA cell_size_check = 1")
             db.execute("PRAGMA secure_delete = 1")  # what is erased must not stay in free space
             db.create_function("tagged", 3, tagged, deterministic=True)
-        except BaseException:
+        except BaseException:  # as above
             db.close()
             raise
         return db
@@ -196,7 +196,7 @@ class SqliteFile:
                     try:
                         yield
                         self._commit()
-                    except BaseException:
+                    except BaseException:  # also an interrupt: nothing of it is kept
                         if self._db.in_transaction:
                             self._db.execute("ROLLBACK")
                         raise

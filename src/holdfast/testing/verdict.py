@@ -224,7 +224,7 @@ def live(site: Site, part: Part, fuse: Fuse, *, recover: bool = True) -> bool:
         if at_work(desk):
             desk.die()
         return False
-    except BaseException:
+    except BaseException:  # a failed check, too: no thread of it goes on
         desk.die()
         raise
     return True

@@ -90,17 +90,25 @@ def test_what_is_nested_too_deeply_is_refused_when_it_is_put(saver: HoldfastSave
 def test_a_message_that_changes_while_it_is_looked_at_is_stored_as_it_is_then(
     saver: HoldfastSaver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another thread of the graph changes it right after what is remembered of it, and before its tree is made."""
+    """Another thread changes it between the two: what is remembered of it, and its tree; whichever comes first."""
     message = HumanMessage(LONG, id="0")
-    add, changes = marks.Marks.add, [lambda: setattr(message, "content", "changed")]
+    add, tree = marks.Marks.add, cells.Cells.tree
 
-    def interrupted(self: Any, values: Any, start: int) -> None:
+    def change() -> None:
+        message.content = "changed"
+
+    def marking(self: Any, values: Any, start: int) -> None:
         add(self, values, start)
-        for change in changes:
-            change()
-        changes.clear()
+        change()
 
-    monkeypatch.setattr(marks.Marks, "add", interrupted)
+    def dumping(self: Any, given: Any, place: str) -> Any:
+        made = tree(self, given, place)
+        if type(given) is list and message in given:
+            change()
+        return made
+
+    monkeypatch.setattr(marks.Marks, "add", marking)
+    monkeypatch.setattr(cells.Cells, "tree", dumping)
     config = put(saver, named(), {"m": [message]})
     for n in range(3):
         config = put(saver, config, {"m": [message, *(HumanMessage(str(k), id=str(k)) for k in range(n))]})
@@ -223,6 +231,26 @@ def test_a_checkpoint_leaves_behind_what_it_could_take_along_but_for_its_size(
     assert [len(write[2]) for write in saver.get_tuple(config).pending_writes] == [12_000]
 
 
+def test_writes_do_not_wait_in_more_threads_than_langgraph_can_spare(
+    saver: HoldfastSaver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many as that are written at once: no checkpoint comes that could take them along."""
+    monkeypatch.setattr(threads, "GATED", 600.0)
+    config = put(saver, named(), {"m": ["A"]})
+    writing = []
+    for n in range(4):
+        writing.append(threading.Thread(target=saver.put_writes, args=(config, [("m", [n])], str(n)), daemon=True))
+        writing[-1].start()
+        if n < 3:
+            wait_for(lambda n=n: len(saver._threads._pens["t"]._parked) == n + 1)
+    for thread in writing:
+        thread.join(20)
+    assert not any(thread.is_alive() for thread in writing)
+    found = saver.get_tuple(named())
+    assert found is not None
+    assert sorted(write[0] for write in found.pending_writes or ()) == ["0", "1", "2", "3"]
+
+
 def test_writes_that_came_before_their_checkpoint_from_elsewhere(saver_of: Any) -> None:
     one, other = saver_of(), saver_of()
     id = "~" + str(uuid6())
@@ -235,18 +263,17 @@ def test_writes_that_came_before_their_checkpoint_from_elsewhere(saver_of: Any) 
 def test_a_write_whose_caller_is_cancelled_is_made(saver: HoldfastSaver) -> None:
     async def cancelled() -> None:
         config = put(saver, named(), {"m": ["A"]})
-        for task in ("one", "other"):
-            writing = asyncio.create_task(saver.aput_writes(config, [("m", [task])], task))
+        writing = asyncio.create_task(saver.aput_writes(config, [("m", ["first"])], "first"))
+        while not saver._threads._pens["t"]._parked:
             await asyncio.sleep(0)
-            if task == "other":
-                writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
         await saver.aput_writes(config, [("m", ["last"])], "last")
 
     asyncio.run(cancelled())
     found = saver.get_tuple(named())
     assert found is not None
-    assert sorted(write[0] for write in found.pending_writes or ()) == ["last", "one", "other"]
+    assert sorted(write[0] for write in found.pending_writes or ()) == ["first", "last"]
 
 
 def test_a_write_that_was_rolled_back_is_not_one_of_the_checkpoint_that_is_put_again(saver: HoldfastSaver) -> None:
