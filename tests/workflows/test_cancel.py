@@ -489,6 +489,6 @@ def test_news_of_a_run_that_came_before_it_was_driven_is_looked_at(
     hf._engine.watch.tell(run.uid)
     working = threading.Thread(target=hf.work, kwargs={"until_idle": True})
     working.start()
-    assert looked.wait(20)
+    assert looked.wait(5), "only when the step had ended"
     gate.set()
     working.join()
