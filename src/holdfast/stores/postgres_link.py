@@ -170,7 +170,9 @@ class Link:
 
     def is_lost(self, conn: Connection | None, error: Exception) -> bool:
         """Whether the error means that the connection is gone, and with it the answer."""
-        return conn is None or conn.closed or isinstance(error, _GONE)
+        if conn is None or conn.closed or isinstance(error, _GONE):
+            return True
+        return bool(conn.pgconn.pipeline_status)  # stuck in a pipeline whose answers never came: it ended in its midst
 
     def ask(self, statement: str, values: Any = (), *, urgent: bool = False) -> Rows:
         """The rows that a query gives."""
