@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 from urllib.parse import unquote
 
@@ -210,6 +211,29 @@ def test_a_page_of_a_long_run_reads_its_window_and_not_all_of_it(
         entries[0] = 0
         assert pages.get(path).status_code == 200
         assert entries[0] < 2_000, path
+
+
+def test_the_list_does_not_read_again_what_runs_at_work_did_not_ask_before(
+    hf: Holdfast, pages: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, reads = memory.MemoryStore.read, [0]
+
+    def counted(store: Any, *args: Any, **kwargs: Any) -> Any:
+        reads[0] += 1
+        return read(store, *args, **kwargs)
+
+    with ExitStack() as held:
+        runs = [hf.run(f"r{n}") for n in range(60)]
+        for run in runs:
+            held.enter_context(run.claim())
+        assert pages.get("/").status_code == 200
+        monkeypatch.setattr(memory.MemoryStore, "read", counted)
+        assert pages.get("/").status_code == 200
+        assert reads[0] == 0
+        runs[7].pause("Well?")
+        assert "Well?" in pages.get("/").text
+        hf.get("r7").answer("yes")
+        assert "Well?" not in pages.get("/").text
 
 
 def test_the_state_at_each_entry_and_what_changed(hf: Holdfast, pages: TestClient) -> None:

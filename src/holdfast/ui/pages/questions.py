@@ -37,7 +37,7 @@ def form(question: Question, sent: Mapping[str, str] | None = None, problems: tu
 
 
 class Asked:
-    """What runs ask. Neither that nor anything else of a run changes while it rests at the same entry."""
+    """What runs ask, by the entry at which they are. Who asks nothing there asks nothing until the next entry."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int], tuple[Question, ...]] = {}
@@ -47,8 +47,9 @@ class Asked:
         """What a run asks; nothing, if it cannot be read."""
         key = (info.uid, info.seq)
         with self._lock:
-            if key in self._known and info.status is Status.WAITING:  # who drives it may not have taken an answer yet
-                return self._known[key]
+            known = self._known.get(key)
+        if known is not None and (not known or info.status is Status.WAITING):
+            return known  # and of one that is driven, an answer may be there that was not taken yet
         try:
             found = tuple(hf.get(info.id).questions())
         except HoldfastError:  # encrypted, damaged, deleted: the run's own page says it
