@@ -16,7 +16,7 @@ from holdfast.stores import postgres_link
 from holdfast.stores.postgres import PostgresStore, ServerClock
 from holdfast.stores.postgres_append import Statement
 from holdfast.stores.postgres_lent import LentConnection
-from holdfast.stores.postgres_link import begin
+from holdfast.stores.postgres_link import Connection, begin
 from holdfast.stores.postgres_rows import given, kept
 from holdfast.stores.postgres_url import settings_of
 from holdfast.testing import ManualClock
@@ -184,6 +184,39 @@ def test_steps_of_a_batch_are_checked_each(store: PostgresStore, author: Author,
     outcomes = store.apply([author.append(record, Kind.DONE) for record in (*wrong, held)])
     assert [type(outcome) for outcome in outcomes] == [LeaseLost] * 4 + [type(None)]
     assert [len(store.read(record.uid, 0, 9)) for record in (*others, held)] == [1, 1, 1, 1, 2]
+
+
+# --- connections
+
+
+def test_a_connection_that_is_stuck_in_a_pipeline_is_lost(postgres_url: str) -> None:
+    """As one whose session is ended in the midst of it: libpq cannot leave the pipeline, and does not say why."""
+    store, tried = PostgresStore(f"{postgres_url}&pool=1"), list[tuple[Connection, bool]]()
+
+    def act(conn: Connection, again: bool) -> Any:
+        tried.append((conn, again))
+        if not again:
+            conn.pgconn.enter_pipeline_mode()
+            conn.pgconn.send_query_params(b"SELECT pg_sleep(60)", None)
+            conn.pgconn.exit_pipeline_mode()
+        return conn.execute("SELECT 1").fetchone()
+
+    assert store._link.call(act) == (1,)
+    [(stuck, _), (other, again)] = tried
+    assert stuck.closed
+    assert again
+    assert other is not stuck
+    store.close()
+
+
+def test_a_connection_that_is_stuck_is_not_given_to_the_next(postgres_url: str) -> None:
+    store = PostgresStore(f"{postgres_url}&pool=1")
+    with store._link.once(lambda conn: None) as (conn, _):
+        conn.pgconn.enter_pipeline_mode()
+        conn.pgconn.send_query_params(b"SELECT 1", None)
+    assert conn.closed
+    assert store.get("run") is None
+    store.close()
 
 
 # --- poolers

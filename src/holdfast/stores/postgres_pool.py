@@ -82,7 +82,9 @@ class Pool:
         """Give a connection back. A transaction that is under way is rolled back."""
         now, idle = time.monotonic(), None
         try:
-            if conn.pgconn.transaction_status != TransactionStatus.IDLE and not conn.closed:
+            if conn.pgconn.pipeline_status:  # its answers never came
+                conn.close()
+            elif conn.pgconn.transaction_status != TransactionStatus.IDLE and not conn.closed:
                 with suppress(psycopg.OperationalError):  # then it is lost, and with it the transaction
                     conn.rollback()
             if self._closed or conn.closed:
