@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import sqlite3
 import tempfile
 from collections import Counter
@@ -22,6 +23,9 @@ from holdfast.stores import memory, open_store
 from holdfast.stores.postgres import TABLES, PostgresStore
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash
+
+# A shell has what it starts in the background ignore Ctrl-C, and so would all processes that the tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # --- Nothing is skipped unseen ----------------------------------------------------------------------------------------
 

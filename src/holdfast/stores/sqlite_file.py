@@ -29,6 +29,7 @@ from holdfast.model import Append
 from holdfast.stores.base import READER, WRITER
 from holdfast.stores.locks import Turns, WorkerLocks
 from holdfast.stores.sqlite_lent import LentConnection
+from holdfast.stores.sqlite_log import Log, log_of
 from holdfast.stores.sqlite_rows import tagged
 
 APPLICATION_ID = 0x484F4C44  # "HOLD": how a SQLite file says whose it is
@@ -85,6 +86,7 @@ class SqliteFile:
         self._lock = threading.RLock()
         self._last: Append | None = None  # the last write of this handle, if it was a plain step
         self._read_lock = threading.RLock()
+        self._log: Log | None = None  # where each commit is synced
         with _forking, self._translated():
             self._open()
             _stores.add(self)
@@ -103,10 +105,13 @@ class SqliteFile:
             self._cursor: sqlite3.Cursor = self._db.cursor()
             try:
                 self._migrate()
+                if self._durability == "full":
+                    self._log = log_of(self.path)
                 self._reader = self._connect(sqlite3.Connection)
                 self._watch = self._reader.cursor()
             except BaseException:  # also an interrupt: nothing stays open
                 self._db.close()
+                self._close_log()
                 raise
             self._reader.execute("PRAGMA query_only = 1")
         except BaseException:  # as above
@@ -177,8 +182,14 @@ class SqliteFile:
                 _stores.discard(self)
                 self._reader.close()
                 self._db.close()
+                self._close_log()
                 self._locks.drop()
                 self._writer_lock.close()
+
+    def _close_log(self) -> None:
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
 
     # --- transactions
 
@@ -205,7 +216,14 @@ class SqliteFile:
 
     def _commit(self, statement: str = "COMMIT", values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """The moment at which a transaction becomes lasting: its end, or the one statement that it consists of."""
-        return self._cursor.execute(statement, values)
+        log = self._log
+        if log is None:
+            return self._cursor.execute(statement, values)
+        before = log.length()
+        made = self._cursor.execute(statement, values)
+        if log.length() > before:
+            log.lengthen(self._db)
+        return made
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -262,6 +280,7 @@ class SqliteFile:
         if self._unusable in (CLOSED, FORKED):
             return
         self._unusable = FORKED
+        self._close_log()
         if not self._db.in_transaction:
             self._reader.close()
             self._db.close()

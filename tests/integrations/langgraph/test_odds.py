@@ -101,8 +101,8 @@ def test_a_message_that_changes_while_it_is_looked_at_is_stored_as_it_is_then(
         add(self, values, start)
         change()
 
-    def dumping(self: Any, given: Any, place: str) -> Any:
-        made = tree(self, given, place)
+    def dumping(self: Any, given: Any, *place: str) -> Any:
+        made = tree(self, given, *place)
         if type(given) is list and message in given:
             change()
         return made
@@ -123,9 +123,9 @@ def test_a_message_that_changes_while_it_is_written_is_stored_as_it_is_then(
     message = HumanMessage("new")
     tree = cells.Cells.tree
 
-    def interrupted(self: Any, given: Any, place: str) -> Any:
-        made = tree(self, given, place)
-        if given == [message] and "write" in place:
+    def interrupted(self: Any, given: Any, *place: str) -> Any:
+        made = tree(self, given, *place)
+        if given == [message] and "write to" in place:
             message.id = "given"
         return made
 

@@ -29,6 +29,7 @@ _OF_FIELDS = (2, 4, 5)  # extensions for objects that are given as a class and i
 _UNREAD = "msgpack-bytes:"  # an extension whose contents are not MessagePack
 _OTHER = "langgraph:"
 
+LARGE = 1 << 62  # what an integer must be smaller than,
 SMALL = 16  # elements of a container that is looked through rather than packed, and
 SHALLOW = 8  # how many there may be inside of each other
 
@@ -43,24 +44,29 @@ class Cells:
         # Whether the bytes of a list are those of its elements, one after the other.
         self.by_element = type(serde) is JsonPlusSerializer
 
-    def tree(self, value: Any, place: str) -> Tree:
-        """The tree of a value; raises `NotStorable` with its place for what the serializer refuses."""
+    def tree(self, value: Any, place: str, *part: str) -> Tree:
+        """The tree of a value; raises `NotStorable` with its place for what the serializer refuses.
+
+        It may be part of what is at that place, such as ``"channel", "messages"``.
+        """
         if self.by_element and (tree := _simple(value)) is not _NO_TREE:
             return tree  # type: ignore[no-any-return]
+        if part:
+            place = f"{' '.join([part[0], *map(repr, part[1:])])} of {place}"
         return tree_of(*self._dumped(value, place), place)
 
-    def element(self, value: Any, place: str) -> Tree:
+    def element(self, value: Any, place: str, *part: str) -> Tree:
         """The tree of an element of a list, where the list has one by element."""
         if type(value) is bytearray:  # which is told apart by itself only
-            listed: Any = self.tree([value], place)
+            listed: Any = self.tree([value], place, *part)
             return listed[0]  # type: ignore[no-any-return]
-        return self.tree(value, place)
+        return self.tree(value, place, *part)
 
     def trees(self, values: dict[str, Any], place: str) -> dict[str, Tree]:
         """The trees of values by name."""
         if self.by_element and (trees := _simple(values)) is not _NO_TREE:
             return trees  # type: ignore[no-any-return]
-        return {name: self.tree(value, f"{name} of {place}") for name, value in values.items()}
+        return {name: self.tree(value, place, name) for name, value in values.items()}
 
     def value(self, tree: Tree, place: str) -> Any:
         """The value of a tree; raises `TypeMissing` for what the serializer cannot read."""
@@ -70,9 +76,9 @@ class Cells:
         except NotImplementedError as error:
             raise TypeMissing(place, f"it is of serialization type {kind!r}; give the saver that serializer") from error
 
-    def looks(self, value: Any) -> list[Look] | None:
+    def looks(self, value: list[Any]) -> list[Look]:
         """What is to be remembered of the elements of a list before its tree is made, if each has a tree of its own."""
-        return [Look.at(each) for each in value] if type(value) is list and self.by_element else None
+        return [Look.at(each) for each in value] if self.by_element else []
 
     def marks(self) -> Marks:
         """To tell whether a list has only grown since."""
@@ -85,13 +91,9 @@ class Cells:
             raise _refused(place, error) from error
 
 
-def found_by_id(looks: Sequence[list[Look] | None], trees: Sequence[Any]) -> dict[int, tuple[Look, Tree]]:
-    """The elements of lists with their trees, by their ids."""
-    found: dict[int, tuple[Look, Tree]] = {}
-    for some, made in zip(looks, trees, strict=True):
-        if some is not None:
-            found |= {id(look.value): (look, tree) for look, tree in zip(some, made, strict=True)}
-    return found
+def by_id(looks: Sequence[Look], tree: Any) -> dict[int, tuple[Look, Tree]]:
+    """The elements of a list with their trees, by their ids."""
+    return {id(look.value): (look, each) for look, each in zip(looks, tree, strict=True)}
 
 
 def _refused(place: str, error: Exception) -> NotStorable:
@@ -149,18 +151,26 @@ class _Extension:
 
 
 def _simple(value: Any, levels: int = SHALLOW) -> Any:
-    """The tree of a value that would come back from MessagePack, and from JSON, as what it is; of small ones only."""
+    """The tree of a value that would come back from MessagePack, and from JSON, as what it is; of small ones only.
+
+    It is asked several times for each checkpoint, so what is mostly there, texts, is not asked about by itself.
+    """
     kind = type(value)
-    if value is None or kind is bool or (kind is str and value.isascii()) or (kind is int and abs(value) < 1 << 62):
+    if value is None or kind is bool or (kind is str and value.isascii()) or (kind is int and -LARGE < value < LARGE):
         return value
-    if not levels:
-        return _NO_TREE
-    if kind is list and len(value) <= SMALL:
-        trees: Any = [_simple(each, levels - 1) for each in value]
+    if kind is dict and levels and len(value) <= SMALL and TAG not in value:
+        entries: dict[str, Any] = {}
+        for key, each in value.items():
+            if type(key) is not str or not key.isascii():
+                return _NO_TREE
+            is_text = type(each) is str and each.isascii()
+            entries[key] = tree = each if is_text else _simple(each, levels - 1)
+            if tree is _NO_TREE:
+                return tree
+        return entries
+    if kind is list and levels and len(value) <= SMALL:
+        trees = [each if type(each) is str and each.isascii() else _simple(each, levels - 1) for each in value]
         return trees if _NO_TREE not in trees else _NO_TREE
-    if kind is dict and len(value) <= SMALL and TAG not in value:
-        entries = {key: _simple(each, levels - 1) for key, each in value.items() if type(key) is str and key.isascii()}
-        return entries if len(entries) == len(value) and _NO_TREE not in entries.values() else _NO_TREE
     return _NO_TREE
 
 

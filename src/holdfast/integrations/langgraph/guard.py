@@ -263,11 +263,10 @@ def lasts_after(ns: str, values: Mapping[str, Any]) -> bool | None:
     """Whether an invocation goes on after a checkpoint; None where that is a sub-graph's, which does not tell."""
     if ns:
         return None
-    return any(name.startswith(_RUNS_NEXT) and not _is_empty(value) for name, value in values.items())
-
-
-def _is_empty(value: Any) -> bool:
-    return type(value) is list and not value
+    for name, value in values.items():
+        if name.startswith(_RUNS_NEXT) and not (type(value) is list and not value):
+            return True
+    return False
 
 
 def ends_with(ns: str, channels: Iterable[str]) -> bool:

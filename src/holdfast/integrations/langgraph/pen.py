@@ -70,6 +70,7 @@ class Pen:
     def __init__(self, record: RunRecord, saved: Saved | None, journals: Journals, committer: Committer) -> None:
         self.lock = threading.RLock()
         self.record = record
+        self.place = f"thread {record.id!r}"
         self.state = layout.state_of(saved.tree if saved is not None else {})  # lists in it grow; `shown` is for others
         self._journals = journals
         self._committer = committer
@@ -125,35 +126,43 @@ class Pen:
         Its seq, and which writes to it came before, are filled in here.
         """
         with self.lock:
-            texts = [layout.referring(one.data, header.ns, given.channels, self._grown) for one in self._parked]
-            found = zip(self._parked, map(to_text, texts), strict=True)
-            along = [(parked, Raw(text)) for parked, text in found if len(text) <= MAX_ALONG]
+            along, texts = self._taken_along(header.ns, given)
             try:
-                entry = self._checkpoint(header, given, along)
+                entry = self._checkpoint(header, given, along, texts)
             except TooLarge:
                 if not along:
                     raise
                 along = []  # which is written by itself then
-                entry = self._checkpoint(header, given, along)
+                entry = self._checkpoint(header, given, along, [])
             self._last[header.ns] = header.id
-            ticket = self._submit([entry])
-            taken = [parked for parked, _ in along]
-            for parked in taken:
+            ticket = self._submit((entry,))
+            for parked in along:
                 parked.ticket = ticket
                 self._note(parked.data, entry.seq)
-            self._parked = [one for one in self._parked if one.ticket is None]
+            self._parked = [one for one in self._parked if one.ticket is None] if self._parked else []
             self.let_go()  # they would have got in the way of the graph, and can end while this one is committed
-            self._along = taken
+            self._along = along
             return ticket
 
-    def _checkpoint(self, header: Header, given: Contents, along: Sequence[tuple[Parked, Raw]]) -> Entry:
+    def _taken_along(self, ns: str, given: Contents) -> tuple[list[Parked], list[Raw]]:
+        """What is parked and can be stored with a checkpoint, and how."""
+        along, texts = [], []
+        for parked in self._parked:
+            text = to_text(layout.referring(parked.data, ns, given.channels, self._grown))
+            if len(text) <= MAX_ALONG:
+                along.append(parked)
+                texts.append(Raw(text))
+        return along, texts
+
+    def _checkpoint(self, header: Header, given: Contents, along: list[Parked], texts: list[Raw]) -> Entry:
         """The entry of a checkpoint with what it takes along, some of which may be writes to itself."""
-        seq, key = self._end[0] + 1, (header.ns, header.id)
-        early = dict.fromkeys(self._written_so_far(*key))
-        if any((parked.data["ns"], parked.data["of"]) == key for parked, _ in along):
-            early[seq] = None
-        header = replace(header, seq=seq, early=tuple(early))
-        return self._save(layout.placed(self.state, header, given), [text for _, text in along])
+        seq, ns, id = self._end[0] + 1, header.ns, header.id
+        early = self._written_so_far(ns, id)
+        for parked in along:
+            if parked.data["ns"] == ns and parked.data["of"] == id:
+                early.append(seq)
+        header = replace(header, seq=seq, early=tuple(dict.fromkeys(early)) if early else ())
+        return self._save(layout.placed(self.state, header, given), texts)
 
     @property
     def waiting(self) -> int:
@@ -188,19 +197,19 @@ class Pen:
 
     def _tree(self, cells: Cells, ns: str, name: str, value: Any, old: Tree) -> Tree:
         """The tree of a channel. That of a list that only grew is the old one, which grows too: it may be long."""
-        place = f"channel {name!r} of thread {self.record.id!r}"
         marks = self._marks.pop((ns, name), None)
         if type(value) is not list or not cells.by_element:
-            return cells.tree(value, place)
+            return cells.tree(value, self.place, "channel", name)
         value = value[:]
         if marks is not None and type(old) is list and marks.length == len(old) and marks.begin(value):
             self._mark(ns, name, marks, value)
             if len(value) > len(old):
                 self._grown.setdefault((ns, name), len(old))
-                old += [self._written(each) or cells.element(each, place) for each in value[len(old) :]]
+                for each in value[len(old) :]:
+                    old.append(self._written(each) or cells.element(each, self.place, "channel", name))
             return old
         self._mark(ns, name, cells.marks(), value)
-        return cells.tree(value, place)
+        return cells.tree(value, self.place, "channel", name)
 
     def _mark(self, ns: str, name: str, marks: Marks, value: list[Any]) -> None:
         """Remember what a list is, before its tree is made: what others change meanwhile is found the next time."""
@@ -361,14 +370,14 @@ class Pen:
         at = max(self._journals.store.clock.now(), before)
         payload = text
         if len(text) > self._plain_bytes:
-            place, what = f"{seq}/{kind}", f"thread {record.id!r}"
-            payload = self._journals.seal_text(record.uid, record.key_id is not None, place, text, what, over=SHORT)
+            encrypted, where = record.key_id is not None, f"{seq}/{kind}"
+            payload = self._journals.seal_text(record.uid, encrypted, where, text, self.place, over=SHORT)
         entry = next_entry(prev, seq, kind, at, state, payload)
         self._end = seq, entry.hash, at
         return entry
 
     def _submit(
-        self, entries: list[Entry], change: Change | None = None, redact: tuple[tuple[int, bytes], ...] = ()
+        self, entries: Sequence[Entry], change: Change | None = None, redact: tuple[tuple[int, bytes], ...] = ()
     ) -> Ticket:
         record = self.record
         if self._unborn is not None:

@@ -25,16 +25,17 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from holdfast.codec import Keyring
+from holdfast.codec import Keyring, Tree
 from holdfast.commit import Ticket
 from holdfast.engine import MAX_BYTES, Holdfast, open
 from holdfast.engine.drive import Op, Read, drive, drive_async
 from holdfast.engine.worker import DEFAULT_LEASE
 from holdfast.errors import UsageError
 from holdfast.integrations.langgraph import keeping, listing, reading
-from holdfast.integrations.langgraph.cells import Cells, check_serde, found_by_id
+from holdfast.integrations.langgraph.cells import Cells, by_id, check_serde
 from holdfast.integrations.langgraph.guard import Guard, ends_with, lasts_after
 from holdfast.integrations.langgraph.layout import Contents, Header, task_data
+from holdfast.integrations.langgraph.marks import Look
 from holdfast.integrations.langgraph.pen import Pen
 from holdfast.integrations.langgraph.threads import Act, Threads
 
@@ -228,7 +229,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     ) -> _Writing:
         thread, ns, parent = _place(config)
         cells, place = self._cells, f"thread {thread!r}"
-        meta = cells.tree(get_checkpoint_metadata(_flat(config), metadata), f"metadata of {place}")
+        meta = cells.tree(get_checkpoint_metadata(_flat(config), metadata), place, "metadata")
         rest = cells.trees({name: part for name, part in checkpoint.items() if name not in _APART}, place)
         header = Header(ns, checkpoint["id"], parent, -1, meta, rest)
         values, versions = checkpoint["channel_values"], checkpoint["channel_versions"]
@@ -277,18 +278,21 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         if id is None:
             raise UsageError("put_writes: config names no checkpoint_id, so nobody could find what was written")
         cells, place = self._cells, f"thread {thread!r}"
-        writes = [(channel, value[:] if type(value) is list else value) for channel, value in writes]
-        looks = [cells.looks(value) for _, value in writes]
-        kept = [
-            [WRITES_IDX_MAP.get(channel, index), channel, cells.tree(value, f"write to {channel!r} of {place}")]
-            for index, (channel, value) in enumerate(writes)
-        ]
+        kept: list[list[Any]] = []
+        trees: dict[int, tuple[Look, Tree]] = {}
+        for index, (channel, value) in enumerate(writes):
+            is_list = type(value) is list
+            copy = value[:] if is_list else value  # it may grow meanwhile
+            looks = cells.looks(copy) if is_list else ()
+            tree = cells.tree(copy, place, "write to", channel)
+            if looks:
+                trees |= by_id(looks, tree)
+            kept.append([WRITES_IDX_MAP.get(channel, index), channel, tree])
         if not kept:
             return None
         data = task_data(ns, id, task, path, kept)
         if ends_with(ns, (channel for channel, _ in writes)):  # no checkpoint follows
             return _Writing(thread, ns, id, lambda pen: pen.write(data), lambda: False)
-        trees = found_by_id(looks, [tree for _, _, tree in kept])
         return _Writing(thread, ns, id, lambda pen: pen.park(data, trees), lambda: None)
 
     def _write(self, config: RunnableConfig, writing: _Writing) -> Op[None]:

@@ -1,0 +1,58 @@
+"""Room in SQLite's write-ahead log, made before a commit needs it.
+
+A commit that makes the log longer takes about twice as long as one that writes over what is there: its sync has to
+note the file's new length and blocks, too. SQLite begins the log anew after a thousand pages and from then on writes
+over it, but a process that makes a few hundred commits never gets that far.
+
+So after a commit that made the log longer, the log is doubled with zeros. SQLite takes them for no frame of its own,
+since it finds the end of the log by checksums and not by the length of the file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+
+AT_ONCE = 1 << 20  # bytes: the next sync has to write them, too
+
+
+class Log:
+    """The write-ahead log of a database that is open."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+
+    def length(self) -> int:
+        """Bytes, with the room in it."""
+        return os.lseek(self._file, 0, os.SEEK_END)
+
+    def lengthen(self, db: sqlite3.Connection) -> None:
+        """Make room in it, if nobody else is writing to it just now.
+
+        Where that fails, there is none, and the next commit says what is wrong, if it is still wrong.
+        """
+        [patience] = db.execute("PRAGMA busy_timeout").fetchone()
+        try:
+            db.execute("PRAGMA busy_timeout = 0")
+            db.execute("BEGIN IMMEDIATE")  # keeps others from writing where the zeros go
+            length = self.length()
+            os.pwrite(self._file, bytes(min(length, AT_ONCE)), length)
+        except (sqlite3.OperationalError, OSError) as error:
+            logging.getLogger("holdfast").debug("no room was made in the write-ahead log: %s", error)
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            db.execute(f"PRAGMA busy_timeout = {patience}")
+
+    def close(self) -> None:
+        """It has no locks that would be lost with it: SQLite's are on other files."""
+        os.close(self._file)
+
+
+def log_of(database: str) -> Log | None:
+    """The log of a database that is open; none, where its file system is not fit for one."""
+    try:
+        return Log(os.open(database + "-wal", os.O_RDWR))
+    except FileNotFoundError:
+        return None
