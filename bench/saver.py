@@ -4,6 +4,9 @@ All savers on SQLite sync its log at each commit (WAL, synchronous=FULL), and th
 too. The ceiling is a saver that keeps nothing and makes one raw commit for each superstep, of as many bytes as Holdfast
 stores for one, in a file with the same settings: what LangGraph itself costs, and the disk. Savers take turns, and
 figures are medians of rounds.
+
+A small graph is measured in new files, as for a process that begins, and in files whose log is past its first
+checkpoint (``warm``): before that, SQLite makes the log longer with each commit, and a sync takes longer.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ THREADS = 50
 THREAD_STEPS = 20
 MESSAGES = 1_000
 GROWTH_ROUNDS = 5
+WARM = 8  # rounds of so many supersteps: more than the 1,000 pages after which SQLite makes a checkpoint
 COMMIT_BYTES = 1_000  # of a superstep of the small graph, as Holdfast stores it
 
 GOALS: dict[str, float] = {
@@ -48,7 +52,7 @@ Saver = Any
 def measure(folder: Path, say: Say, *, quick: bool = False) -> dict[str, float]:
     rounds = 5 if quick else 21
     say(f"LangGraph on SQLite: a small graph of {STEPS} supersteps")
-    figures = on_sqlite(folder, rounds)
+    figures = in_new_files(folder, rounds) | in_warm_files(folder, rounds)
     say(f"LangGraph on SQLite: {TASKS} tasks at a time, and short threads")
     figures |= wide_and_short(folder, rounds // 2)
     say(f"LangGraph on SQLite: {THREADS} threads of {THREAD_STEPS} supersteps")
@@ -105,6 +109,9 @@ def ceiling(folder: Path) -> Saver:
             return None
 
     return Ceiling()
+
+
+SAVERS: dict[str, Callable[[Path], Saver]] = {"official": official, "ceiling": ceiling, "ours": ours}
 
 
 def close(saver: Saver) -> None:
@@ -178,8 +185,41 @@ def config(thread: str) -> Any:
 # --- figures
 
 
-def small(savers: dict[str, Saver], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each round, superstep by superstep in one thread."""
+def in_new_files(folder: Path, rounds: int) -> dict[str, float]:
+    """A round is one thread in a file of its own."""
+
+    def runner(name: str) -> Callable[[int], float]:
+        def run(round: int) -> float:
+            own = folder / f"{name}-{round}"
+            own.mkdir()
+            saver = SAVERS[name](own)
+            graph = counting(saver, STEPS)
+            started = time.perf_counter()
+            graph.invoke({"n": 0}, config("t"), durability="sync")
+            took = time.perf_counter() - started
+            check_kept(name, graph, "t")
+            close(saver)
+            shutil.rmtree(own)
+            return took
+
+        return run
+
+    return small(in_turns({name: runner(name) for name in SAVERS}, rounds), "")
+
+
+def in_warm_files(folder: Path, rounds: int) -> dict[str, float]:
+    """A round is a new thread in the same file."""
+    savers = {name: make(folder) for name, make in SAVERS.items()}
+    times = in_the_same_store(savers, WARM + rounds)
+    commits = savers["ours"]._threads.committer.commits / (STEPS * (WARM + rounds + 1))
+    for saver in savers.values():
+        close(saver)
+    figures = small({name: found[WARM:] for name, found in times.items()}, "_warm")
+    return figures | {"saver_sqlite_commits_per_superstep": commits}
+
+
+def in_the_same_store(savers: dict[str, Saver], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each round, which is a new thread."""
     graphs = {name: counting(saver, STEPS) for name, saver in savers.items()}
 
     def runner(name: str) -> Callable[[int], None]:
@@ -190,24 +230,23 @@ def small(savers: dict[str, Saver], rounds: int) -> dict[str, list[float]]:
 
     times = in_turns({name: runner(name) for name in savers}, rounds)
     for name, graph in graphs.items():
-        if name != "ceiling":
-            kept = sum(1 for _ in graph.get_state_history(config(f"t{rounds}")))
-            assert kept >= STEPS, f"{name} kept {kept} checkpoints"
+        check_kept(name, graph, f"t{rounds}")
     return times
 
 
-def on_sqlite(folder: Path, rounds: int) -> dict[str, float]:
-    savers = {"official": official(folder), "ceiling": ceiling(folder), "ours": ours(folder)}
-    times = small(savers, rounds)
-    commits = savers["ours"]._threads.committer.commits / (STEPS * (rounds + 1))
-    for saver in savers.values():
-        close(saver)
+def small(times: dict[str, list[float]], which: str) -> dict[str, float]:
+    """The figures of a small graph, superstep by superstep in one thread."""
     return {
-        "saver_sqlite_of_ceiling": ratio(times["ceiling"], times["ours"]),
-        "saver_sqlite_speedup": ratio(times["official"], times["ours"]),
-        "saver_sqlite_commits_per_superstep": commits,
-        **{f"saver_{name}_us": Measured.of(found, 1e6 / STEPS) for name, found in times.items()},
+        f"saver_sqlite_of_ceiling{which}": ratio(times["ceiling"], times["ours"]),
+        f"saver_sqlite_speedup{which}": ratio(times["official"], times["ours"]),
+        **{f"saver_{name}{which}_us": Measured.of(found, 1e6 / STEPS) for name, found in times.items()},
     }
+
+
+def check_kept(name: str, graph: Any, thread: str) -> None:
+    if name != "ceiling":
+        kept = sum(1 for _ in graph.get_state_history(config(thread)))
+        assert kept >= STEPS, f"{name} kept {kept} checkpoints"
 
 
 def wide_and_short(folder: Path, rounds: int) -> dict[str, float]:
@@ -285,7 +324,7 @@ def on_postgres(rounds: int) -> dict[str, float]:
             "pipeline": stack.enter_context(PostgresSaver.from_conn_string(urls["pipeline"], pipeline=True)),
             "ours": stack.enter_context(HoldfastSaver(urls["ours"])),
         }
-        times = small(savers, rounds)
+        times = in_the_same_store(savers, rounds)
         speedup = asyncio.run(many(urls["official"], savers["ours"]))
     return {
         "saver_pg_speedup": ratio(times["official"], times["ours"]),

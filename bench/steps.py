@@ -29,6 +29,7 @@ from holdfast.stores.sqlite_file import PAGE_SIZE, SqliteFile, migrations
 WARM = 800  # commits of two pages each: more than the 1,000 pages after which SQLite makes a checkpoint
 LONG = 10_000
 RUNS = 100
+FIRST = 200  # steps in a new file: fewer than its log takes before the first checkpoint
 
 GOALS: dict[str, float] = {
     "step_full_vs_raw": 1.3,
@@ -60,6 +61,8 @@ def measure(folder: Path, say: Say, *, quick: bool = False) -> dict[str, float]:
             f"async_step_us_{durability}": found["async_step"],
             f"async_step_{durability}_vs_raw": found["async_step_vs_raw"],
         }
+    say("steps in new files")
+    figures |= in_new_files(folder, rounds)
     say(f"{RUNS} runs at once")
     raw = Raw(folder / "raw-concurrent.db", "full")
     found = asyncio.run(concurrent(f"sqlite:///{folder / 'concurrent.db'}", raw, rounds))
@@ -168,17 +171,46 @@ class Limit(ABC):
 class Raw(Limit):
     """One INSERT and its commit, by Python's sqlite3."""
 
-    def __init__(self, file: Path, durability: str) -> None:
+    def __init__(self, file: Path, durability: str, warm: int = WARM) -> None:
         db = sqlite3.connect(file, isolation_level=None)  # each statement is a transaction
         settings = (f"page_size = {PAGE_SIZE}", "journal_mode = WAL", f"synchronous = {durability}")
         for setting in (*settings, "secure_delete = 1", "cell_size_check = 1"):
             db.execute(f"PRAGMA {setting}")
         db.executescript(migrations()[0][1])
         insert = "INSERT INTO entry (run, seq, kind, at, state, hash, payload) VALUES (?, ?, ?, ?, ?, ?, ?)"
-        super().__init__(db, insert, WARM)
+        super().__init__(db, insert, warm)
 
     def _row(self, seq: int, at: int, digest: bytes, payload: bytes) -> tuple[object, ...]:
         return 1, seq, "done", at, None, digest, payload
+
+
+# --- steps in new files
+
+
+def in_new_files(folder: Path, rounds: int) -> dict[str, float]:
+    """The first steps of a process in a store that it makes, against bare INSERTs into a file that is as new."""
+    ours: list[float] = []
+    base: list[float] = []
+
+    @workflow(name="first")
+    def first() -> None:
+        started = time.perf_counter()
+        for n in range(FIRST):
+            same(n)
+        ours.append((time.perf_counter() - started) / FIRST)
+
+    for round in range(rounds):
+        raw = Raw(folder / f"raw-new-{round}.db", "full", warm=1)
+        base.append(raw.block(FIRST))
+        raw.close()
+        with holdfast.open(f"sqlite:///{folder / f'new-{round}.db'}") as hf:
+            hf.start(first).result()
+    return {
+        "first_steps": FIRST,
+        "first_raw_us": Measured.of(base, 1e6),
+        "first_step_us": Measured.of(ours, 1e6),
+        "first_step_vs_raw": ratio(ours, base),
+    }
 
 
 # --- steps one after the other
