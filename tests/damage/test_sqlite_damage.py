@@ -40,6 +40,11 @@ class Victim:
     def log(self) -> Path:
         return self.path.with_name(self.path.name + "-wal")
 
+    @property
+    def written(self) -> int:
+        """How many bytes of the log are frames; behind them is room for more."""
+        return len(self.parts[self.log.name].rstrip(b"\0"))
+
     def damage(self, name: str, data: bytes) -> None:
         for path in self.path.parent.glob("runs.db*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -115,8 +120,11 @@ def test_a_flipped_bit_in_the_log(
     """SQLite forgets the commits from the damaged one on: a true prefix."""
     victim, seed = Victim(memdir, None, filled, continued), random.randrange(1 << 30)
     examine = examiner(victim.truth)
-    size = len(victim.parts["runs.db-wal"])
-    flip(victim, examine, "runs.db-wal", [*((at, at % 8) for at in range(32)), *some(size, seed, SAMPLE // 2)], None)
+    size, whole = victim.written, len(victim.parts["runs.db-wal"])
+    assert size < whole
+    room = [(at, at % 8) for at in (size, size + 24, (size + whole) // 2, whole - 1)]
+    begin = [(at, at % 8) for at in range(32)]
+    flip(victim, examine, "runs.db-wal", [*begin, *room, *some(size, seed, SAMPLE // 2)], None)
     for cut in range(0, size, size // 40):
         victim.damage("runs.db-wal", victim.parts["runs.db-wal"][:cut])
         examine.examine(f"runs.db-wal cut to {cut} of {size} bytes", victim.url, others=False)
@@ -132,8 +140,7 @@ def test_any_flipped_byte_in_the_log(
 ) -> None:
     victim = Victim(memdir, None, filled, continued)
     examine = examiner(victim.truth)
-    size = len(victim.parts["runs.db-wal"])
-    flip(victim, examine, "runs.db-wal", [(at, at % 8) for at in range(chunk, size, CHUNKS)], None)
+    flip(victim, examine, "runs.db-wal", [(at, at % 8) for at in range(chunk, victim.written, CHUNKS)], None)
     tally("damage: sqlite, every byte of the log flipped", tried=examine.tried, wrong=len(examine.wrong))
     examine.verdict()
 
