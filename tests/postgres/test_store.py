@@ -11,8 +11,9 @@ from msgspec.structs import replace
 import holdfast
 from holdfast.clock import SystemClock
 from holdfast.errors import Claimed, LeaseLost, StoreError, StoreUnusable
-from holdfast.model import Append, Filter, Kind, RunRecord
+from holdfast.model import Append, Change, Filter, Kind, RunRecord, Status
 from holdfast.stores import postgres_link
+from holdfast.stores.base import appended
 from holdfast.stores.postgres import PostgresStore, ServerClock
 from holdfast.stores.postgres_append import Statement
 from holdfast.stores.postgres_lent import LentConnection
@@ -20,7 +21,7 @@ from holdfast.stores.postgres_link import Connection, begin
 from holdfast.stores.postgres_rows import given, kept
 from holdfast.stores.postgres_url import settings_of
 from holdfast.testing import ManualClock
-from holdfast.testing.contract_author import LEASE, Author, after, make, put
+from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
 
 Sql = Callable[..., list[Any]]
 MINUTES = 300_000_000
@@ -184,6 +185,36 @@ def test_steps_of_a_batch_are_checked_each(store: PostgresStore, author: Author,
     outcomes = store.apply([author.append(record, Kind.DONE) for record in (*wrong, held)])
     assert [type(outcome) for outcome in outcomes] == [LeaseLost] * 4 + [type(None)]
     assert [len(store.read(record.uid, 0, 9)) for record in (*others, held)] == [1, 1, 1, 1, 2]
+
+
+def test_a_run_is_made_and_ends_without_looking_first(
+    store: PostgresStore, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But whoever is refused is told why, for which one has to look."""
+    looked: list[int] = []
+    carefully = store._carefully
+    monkeypatch.setattr(store, "_carefully", lambda *given: (looked.append(1), carefully(*given))[1])
+    store.enlist("east", LEASE)
+    write = author.create("quick")
+    held = store.claim(make(store, write).uid, "east")
+    change = Change(status=Status.FAILED, release=True, reason="it broke")
+    end = author.append(held, Kind.DONE, Kind.FAILED, change=change)
+    put(store, end)
+    assert not looked
+    record = store.journal(held.uid)
+    assert record == appended(held, end, mail=False)
+    assert make(store, author.create("quick")) == record
+    [refused] = store.apply([author.append(held, Kind.DONE, Kind.FAILED, change=change)])
+    assert isinstance(refused, LeaseLost)
+    assert len(looked) == 2
+
+
+def test_what_arrived_is_seen_by_a_run_that_goes_to_wait(store: PostgresStore, author: Author, held: RunRecord) -> None:
+    store.post(held.uid, item("k"))
+    put(store, author.append(held, Kind.DONE, change=Change(status=Status.WAITING, release=True)))
+    record = store.journal(held.uid)
+    assert record is not None
+    assert record.status is Status.READY
 
 
 # --- connections

@@ -116,14 +116,31 @@ def test_a_release_that_somebody_else_built_upon_is_lost_or_made(
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_a_run_is_created_once(far: PostgresStore, proxy: Proxy, author: Author, how: str) -> None:
+@pytest.mark.parametrize("others", [0, 2], ids=["alone", "with others"])
+def test_a_run_is_created_once(far: PostgresStore, proxy: Proxy, author: Author, how: str, others: int) -> None:
     write = author.create("new", Kind.CREATED, Kind.SAVED, tags={"a": "b"})
-    proxy.lose(b"COMMIT\0", how)
-    made = make(far, write)
+    proxy.lose(b"COMMIT\0" if others else b"ON CONFLICT DO NOTHING", how)
+    made, *_ = far.apply([write, *(author.create(f"other-{n}") for n in range(others))])
     assert proxy.struck.is_set()
+    assert isinstance(made, RunRecord)
     assert (made.uid, made.seq) == (write.record.uid, 1)
-    assert far.find(Filter()) == [made]
+    assert made in far.find(Filter())
+    assert len(far.find(Filter())) == 1 + others
     assert far.read(made.uid, 0, ALL) == list(write.entries)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_run_ends_once(far: PostgresStore, proxy: Proxy, author: Author, run: RunRecord, how: str) -> None:
+    """In one statement, since nothing else is said about it."""
+    held = far.claim(run.uid, "far")
+    write = author.append(held, Kind.DONE, Kind.COMPLETED, change=Change(status=Status.COMPLETED, release=True))
+    proxy.lose(b"crashes = 0", how)
+    put(far, write)
+    assert proxy.struck.is_set()
+    record = far.journal(run.uid)
+    assert record is not None
+    assert (record.status, record.worker, record.epoch) == (Status.COMPLETED, None, held.epoch)
+    assert far.read(run.uid, 1, ALL) == list(write.entries)
 
 
 # --- the others

@@ -330,6 +330,13 @@ def conflict(write: Append, stored: Sequence[Entry]) -> LeaseLost | None:
     return LeaseLost(write.id, f"entry {last.seq} does not continue the journal as it is now, so it was refused")
 
 
+def ending(record: RunRecord, entries: Sequence[Entry]) -> RunRecord:
+    """The record of a run whose journal ends with these entries."""
+    last = entries[-1]
+    state = last.seq if last.kind == "saved" else last.state
+    return replace(record, seq=last.seq, hash=last.hash, updated_at=last.at, state=state)
+
+
 def appended(record: RunRecord, write: Append, *, mail: bool) -> RunRecord:
     """The record after the write. ``mail`` says that the inbox holds an item that wakes the run.
 
@@ -338,9 +345,7 @@ def appended(record: RunRecord, write: Append, *, mail: bool) -> RunRecord:
     """
     change = write.change
     if write.entries:
-        last = write.entries[-1]
-        state = last.seq if last.kind == "saved" else last.state
-        record = replace(record, seq=last.seq, hash=last.hash, updated_at=last.at, state=state)
+        record = ending(record, write.entries)
     if change is None:
         return record
     if change.status is not None:

@@ -72,6 +72,7 @@ from holdfast.stores.base import (
     check_here,
     claimed,
     due_order,
+    ending,
     is_due,
     matches,
     may_delete,
@@ -652,9 +653,7 @@ def _ending(record: RunRecord, entries: Sequence[Entry]) -> RunRecord:
     """The record of a run that has these entries."""
     if not entries:
         return replace(record, seq=record.base - 1, hash=record.root, updated_at=record.created_at, state=None)
-    last = entries[-1]
-    state = last.seq if last.kind == "saved" else last.state
-    return replace(record, seq=last.seq, hash=last.hash, updated_at=last.at, state=state)
+    return ending(record, entries)
 
 
 def _text_of(path: str) -> bytes:

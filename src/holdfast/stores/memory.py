@@ -42,6 +42,7 @@ from holdfast.stores.base import (
     conflict,
     continues,
     due_order,
+    ending,
     is_due,
     matches,
     may_delete,
@@ -226,9 +227,7 @@ class MemoryStore:
         for link in record.lineage:
             if link.uid not in self._shelf.journals:
                 return RunNotFound(link.id, "it was deleted, so it cannot be forked")
-        last = write.entries[-1]
-        state = last.seq if last.kind == Kind.SAVED else last.state
-        record = replace(record, seq=last.seq, hash=last.hash, updated_at=last.at, state=state)
+        record = ending(record, write.entries)
         self._shelf.journals[record.uid] = _Journal(record, write.entries)
         self._shelf.ids[record.id] = record.uid
         return record

@@ -55,6 +55,7 @@ from holdfast.stores.base import (
     settled,
     woken,
 )
+from holdfast.stores.postgres_alone import made_alone
 from holdfast.stores.postgres_append import Appending, Line, is_quiet, plain_of
 from holdfast.stores.postgres_batch import Batch
 from holdfast.stores.postgres_guest import Host, PostgresGuest
@@ -274,7 +275,7 @@ class PostgresStore:
         plain = plain_of(batch)
         try:
             if plain is None:
-                return self._link.call(lambda conn, again: self._carefully(conn, batch, again))
+                return self._link.call(lambda conn, again: self._boldly(conn, batch, again))
             return self._link.call(lambda conn, again: self._append(conn, plain, batch, again))
         except StoreError as error:
             if not isinstance(error.__cause__, _UNFIT):
@@ -296,6 +297,14 @@ class PostgresStore:
         left = [write for write in batch if isinstance(write, Append) and write.uid not in made]
         outcomes = iter(self._carefully(conn, left, again) if left else ())
         return [None if isinstance(write, Append) and write.uid in made else next(outcomes) for write in batch]
+
+    def _boldly(self, conn: Connection, writes: Sequence[Write], again: bool) -> list[Outcome]:
+        """Carry out any writes: one that is a single statement, without looking first."""
+        if len(writes) == 1 and not again:
+            made, outcome = made_alone(conn, self._q, writes[0], self._news.of())
+            if made:
+                return [outcome]
+        return self._carefully(conn, writes, again)
 
     def _carefully(self, conn: Connection, writes: Sequence[Write], again: bool) -> list[Outcome]:
         """Carry out any writes: lock and read, decide, write and commit."""

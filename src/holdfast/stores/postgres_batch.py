@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import HoldfastError, RunDamaged, RunExists, RunNotFound
 from holdfast.model import Append, Create, Entry, RunRecord, Write
-from holdfast.stores.base import Outcome, appended, conflict, continues, refusal
+from holdfast.stores.base import Outcome, appended, conflict, continues, ending, refusal
 from holdfast.stores.postgres_link import Connection, Statement, begin, together
 from holdfast.stores.postgres_rows import changing, given, kept, key_digest, record_of, row_of
 
@@ -98,9 +98,7 @@ class Batch:
 
     def insert(self, record: RunRecord, entries: Sequence[Entry]) -> RunRecord:
         """Add a run with its entries; its record."""
-        last = entries[-1]
-        state = last.seq if last.kind == "saved" else last.state
-        made = replace(record, seq=last.seq, hash=last.hash, updated_at=last.at, state=state)
+        made = ending(record, entries)
         self._new.append(record)
         self._links += [(link.uid, record.uid) for link in record.lineage]
         self._add(record.uid, entries)

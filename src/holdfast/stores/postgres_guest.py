@@ -11,12 +11,12 @@ from typing import Any
 from weakref import WeakSet
 
 import psycopg
-from msgspec.structs import replace
 from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.errors import RunExists, StoreReadOnly, UsageError, shown
 from holdfast.model import Create, Entry, Filter, RunRecord
+from holdfast.stores.base import ending
 from holdfast.stores.joining import Ask, Asking
 from holdfast.stores.postgres_link import Link, Rows, Statement
 from holdfast.stores.postgres_rows import given, kept, listed, page, record_of, row_of
@@ -121,7 +121,7 @@ class PostgresGuest:
                 remedy = f"grant the user {user} of within= the rights to the schema {schema}, its tables and sequences"
                 raise StoreReadOnly(self._host.link.place, f"{error}; {remedy}") from error
             if made:
-                return replace(record, seq=entry.seq, hash=entry.hash, updated_at=entry.at, state=entry.state)
+                return ending(record, write.entries)
             found = yield self._ask(f"{self._q['record']} WHERE r.id = %s AND NOT r.hidden", (kept(record.id),))
             if found:
                 return record_of(found[0])

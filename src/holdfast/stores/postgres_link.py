@@ -290,6 +290,21 @@ def commit(conn: Connection, statements: Sequence[Statement], news: Statement | 
         _untold(conn, error)
 
 
+def told(conn: Connection, statement: Statement, news: Statement) -> Rows:
+    """Carry out a statement as a transaction of its own, and tell the others, in one round trip; its rows."""
+    cursor: psycopg.Cursor[tuple[Any, ...]] | None = None
+    try:
+        with conn.pipeline() as pipeline:
+            cursor = execute(conn, *statement)
+            pipeline.sync()
+            execute(conn, *news)
+    except psycopg.Error as error:
+        if cursor is None or cursor.statusmessage is None:
+            raise
+        _untold(conn, error)
+    return cursor.fetchall()
+
+
 def announce(conn: Connection, news: Statement) -> None:
     """Tell the others what was committed before."""
     try:

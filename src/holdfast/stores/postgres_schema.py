@@ -28,6 +28,9 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
 
+PARTS = ("orphans", "levels", "entries", "insert_run")  # that stand in other statements
+
+
 @lru_cache(maxsize=64)
 def queries(schema: str, now: str) -> dict[str, str]:
     """The statements by their names, for one schema. ``now`` says where they have the time from."""
@@ -37,8 +40,9 @@ def queries(schema: str, now: str) -> dict[str, str]:
     text = text.replace("{schema}", quoted(schema)).replace("{pulse}", pulse).replace("{now}", now)
     parts = (part.partition("\n") for part in text.split("-- name: ")[1:])
     found = {name.strip(): "\n".join(_code(sql)) for name, _, sql in parts}
-    left, levels = found["orphans"], found["levels"]
-    return {name: sql.replace("{left}", left).replace("{levels}", levels) for name, sql in found.items()}
+    for part in PARTS:
+        found = {name: sql.replace(f"{{{part}}}", found[part]) for name, sql in found.items()}
+    return found
 
 
 def _code(sql: str) -> list[str]:

@@ -55,6 +55,7 @@ from holdfast.stores.base import (
     claimed,
     conflict,
     due_order,
+    ending,
     is_chain,
     may_delete,
     new_version,
@@ -342,9 +343,7 @@ class SqliteStore(SqliteFile):
             if number is None:
                 return RunNotFound(link.id, "it was deleted, so it cannot be forked")
         self._insert(record, write.entries, [number for number in ancestors if number is not None])
-        last = write.entries[-1]
-        state = last.seq if last.kind == "saved" else last.state
-        return replace(record, seq=last.seq, hash=last.hash, updated_at=last.at, state=state)
+        return ending(record, write.entries)
 
     def _insert(self, record: RunRecord, entries: Sequence[Entry], ancestors: Sequence[int]) -> int:
         number = self._db.execute(Q["insert_run"], row_of(record)).lastrowid

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from msgspec.structs import replace
-
 from holdfast.errors import UsageError, shown
 from holdfast.model import Create, Entry, Filter, RunRecord
+from holdfast.stores.base import ending
 from holdfast.stores.joining import Asking
 from holdfast.stores.sqlite_file import Q
 from holdfast.stores.sqlite_rows import listed, page, record_of, row_of
@@ -78,6 +77,6 @@ class SqliteGuest:
             if cursor.execute(MAKE, row_of(record)).rowcount == 1:
                 first = (cursor.lastrowid, entry.seq, entry.kind, entry.at, entry.state, entry.hash, entry.payload)
                 cursor.execute(Q["insert_entry"], first)
-                return replace(record, seq=entry.seq, hash=entry.hash, updated_at=entry.at, state=entry.state)
+                return ending(record, write.entries)
             query = f"{Q['record']} WHERE r.id = ? AND r.hidden = 0"
             return record_of(cursor.execute(query, (record.id,)).fetchone())

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast.clock import new_uid
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.journal import fork_lineage, fork_rewinds, genesis, next_entry
-from holdfast.model import Append, Create, Entry, Item, Kind, RunRecord
+from holdfast.model import Append, Change, Create, Entry, Item, Kind, RunRecord, Status
 from holdfast.stores.base import Store
 from holdfast.testing.clock import ManualClock
 
@@ -106,12 +106,16 @@ def put(store: Store, write: Append) -> None:
 
 
 def refused(store: Store, write: Append | Create, by: type[HoldfastError] = LeaseLost) -> None:
-    """Make a write that must be refused, and must change nothing."""
+    """Make a write that must be refused, and must change nothing; a plain step also as the end of the run."""
     uid = write.record.uid if isinstance(write, Create) else write.uid
     before = snapshot(store, uid)
-    [outcome] = store.apply([write])
-    assert type(outcome) is by, outcome
-    assert snapshot(store, uid) == before
+    writes = [write]
+    if isinstance(write, Append) and write.change is None:
+        writes.append(replace(write, change=Change(status=Status.COMPLETED, release=True)))
+    for each in writes:
+        [outcome] = store.apply([each])
+        assert type(outcome) is by, outcome
+        assert snapshot(store, uid) == before
 
 
 def snapshot(store: Store, uid: str) -> tuple[Any, ...]:

@@ -64,6 +64,33 @@ INSERT INTO {schema}.run (uid, id, created_at, root, base, workflow, tags, linea
                           hidden, chapter, crashes, crashed_at, away, was)
 VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 
+-- name: create_one
+-- A run with its entries; nothing, if there is one that has its id.
+WITH made AS ({insert_run} ON CONFLICT DO NOTHING RETURNING n)
+INSERT INTO {schema}.entry (run, seq, at, state, kind, hash, payload)
+SELECT made.n, e.* FROM made, {entries}
+RETURNING nextval({pulse})
+
+-- name: end_one
+-- A run that ends: its last entries, and its release; nothing, if its fence or the end of its journal is another one.
+WITH held AS (
+    SELECT n FROM {schema}.run WHERE uid = %s AND epoch = %s AND coalesce(worker, '') = %s AND NOT hidden
+    AND status <> 'away'
+    FOR NO KEY UPDATE
+), added AS (
+    INSERT INTO {schema}.entry (run, seq, at, state, kind, hash, payload)
+    SELECT held.n, e.* FROM held, {entries}
+    WHERE EXISTS (SELECT 1 FROM {schema}.entry WHERE run = held.n AND seq = %s AND hash = %b)
+    RETURNING run
+)
+UPDATE {schema}.run SET status = %s, wake_at = %s, reason = %s, worker = NULL, crashes = 0
+WHERE n IN (SELECT run FROM added)
+RETURNING nextval({pulse})
+
+-- name: entries
+unnest(%b::bigint[], %b::bigint[], %b::bigint[], %b::text[], %b::bytea[], %b::bytea[])
+    AS e (seq, at, state, kind, hash, payload)
+
 -- name: update_run
 UPDATE {schema}.run SET key_id = %s, key_blob = %b, status = %s, epoch = %s, worker = %s, rewinds = %s, rollback = %s,
                         wake_at = %s, reason = %s, hidden = %s, chapter = %s, crashes = %s, crashed_at = %s,
@@ -166,7 +193,7 @@ SELECT d.n FROM unnest(%(queues)s::text[]) q (name), {levels}, LATERAL (
 -- What the dead left is found first, and as a whole: a server that has no statistics yet would go through all runs, and
 -- look for the dead at each of them.
 SELECT n FROM {schema}.run WHERE n = ANY(ARRAY(
-    SELECT l.n FROM unnest(ARRAY({left})) o (n), LATERAL (
+    SELECT l.n FROM unnest(ARRAY({orphans})) o (n), LATERAL (
         SELECT n, uid FROM {schema}.run
         WHERE n = o.n AND queue = ANY(%(queues)s::text[]) AND workflow = ANY(%(workflows)s::text[]) AND NOT hidden
         AND status IN ('ready', 'running', 'waiting') AND uid <> ALL(%(leave)s::text[]) OFFSET 0
