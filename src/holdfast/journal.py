@@ -1,9 +1,10 @@
 """What a journal means: pure functions over entries, no I/O.
 
-A run is an append-only journal. Everything that can be asked of a run is computed here from its entries:
+A run is an append-only journal. What holds for any journal is computed here from its entries:
 
 - **The chain.** `next_entry` makes the next line; its hash covers the hash before it, the header and the digest of
   the payload, and `verify` checks it. A payload can therefore be erased (its digest stays) and the chain still holds.
+- **Erasure.** `_KEPT_WHEN_ERASED` says what of an entry of each kind is not the user's, and stays.
 - **Effective history.** A rollback appends, it never removes: `live_ranges` gives the stretches of sequence numbers
   that still count at a given point. `segments` says which journals of a fork's lineage hold which numbers.
 - **The state.** A save is stored as a whole (a snapshot) or as the difference to the one before. `wants_snapshot`
@@ -46,7 +47,7 @@ def payload_digest(payload: bytes) -> bytes:
 
 
 def chain(prev: bytes, seq: int, kind: str, at: int, state: int | None, payload: bytes) -> bytes:
-    """The hash of an entry."""
+    """The hash of an entry. It is made with each step, so what `payload_digest` does is done in place."""
     digest = payload_digest(payload) if payload[:1] == REDACTED else blake2b(payload, digest_size=HASH_BYTES).digest()
     pointer = -1 if state is None else state
     return blake2b(

@@ -63,7 +63,7 @@ class Run(Operable):
         self._lock = threading.RLock()
         self._lease: Lease | None = None
         self._fold: Fold | None = None
-        self._active: set[str] = set()
+        self._active: set[str] = set()  # keys of the steps that are being called just now
         self._inside = False  # of a ``with run.claim():`` block
         self._adopted = False  # whether it drives the run's workflow
         self._expected: RunRecord | None = None  # how the run must still be when this handle claims it next
@@ -343,6 +343,7 @@ class Run(Operable):
         """A handle on the same run for async code."""
         return AsyncRun(self._engine, self.id, self.uid)
 
+    # Operations that stand in modules of their own. Some have the name of their module, and hide it from there on.
     fork = Operation(fork)
     fork_each = Operation(fork_each)
     if TYPE_CHECKING:

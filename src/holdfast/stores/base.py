@@ -50,7 +50,7 @@ from holdfast.model import (
 )
 
 MAX_ID = 512
-LOOK_EVERY = 0.05  # seconds; what a store on this machine is asked for so often costs next to nothing
+LOOK_EVERY = 0.05  # seconds between two looks at a store on this machine, where one costs next to nothing
 READER = WRITER = 1  # the format that this code reads and writes
 LIVE = frozenset({Status.READY, Status.RUNNING, Status.WAITING})
 ANY = frozenset(Status)
@@ -428,7 +428,7 @@ def wake_time(
 
 
 def may_delete(record: RunRecord, *, holder_alive: bool, expected: RunRecord | None) -> bool:
-    """Whether the run may be deleted; raises `Claimed` if a live holder has it."""
+    """Whether the run may be deleted; raises `Claimed` if a live holder has it, `Moved` while it is being moved."""
     if expected is not None and _state_of(expected) != _state_of(record):
         return False
     if record.worker is not None and holder_alive:
@@ -439,12 +439,12 @@ def may_delete(record: RunRecord, *, holder_alive: bool, expected: RunRecord | N
     return True
 
 
-def swept(store: Store, records: Sequence[RunRecord]) -> set[str]:
-    """What `Store.sweep` does, one by one."""
+def swept(records: Sequence[RunRecord], delete: Callable[[str, RunRecord], bool]) -> set[str]:
+    """The uids of those that could be deleted: the others are held, being moved, or damaged, and stay."""
     gone: set[str] = set()
     for record in records:
-        with suppress(Claimed, Moved, RunDamaged):  # which stays
-            if store.delete(record.uid, expected=record):
+        with suppress(Claimed, Moved, RunDamaged):
+            if delete(record.uid, record):
                 gone.add(record.uid)
     return gone
 

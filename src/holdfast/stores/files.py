@@ -588,7 +588,7 @@ class FilesStore:
             return wanted
 
     def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        return swept(self, records)
+        return swept(records, lambda uid, record: self.delete(uid, expected=record))
 
     def _hide(self, folder: RunFolder) -> None:
         """Move the folder of a deleted run out of sight. If this is interrupted, its record still says so."""

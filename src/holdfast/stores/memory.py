@@ -311,7 +311,7 @@ class MemoryStore:
             return True
 
     def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        return swept(self, records)
+        return swept(records, lambda uid, record: self.delete(uid, expected=record))
 
     def _sweep(self, *uids: str) -> None:
         """Remove those of the journals that are hidden and that no fork shares any longer."""

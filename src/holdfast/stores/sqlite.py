@@ -17,15 +17,13 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import groupby, islice
-from typing import Any
+from typing import Any, TypeGuard
 
 from msgspec.structs import replace
 
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import (
-    Claimed,
     HoldfastError,
-    Moved,
     RunDamaged,
     RunExists,
     RunNotFound,
@@ -61,6 +59,7 @@ from holdfast.stores.base import (
     new_version,
     refusal,
     settled,
+    swept,
     woken,
 )
 from holdfast.stores.sqlite_file import BUSY_SECONDS, Q, SqliteFile
@@ -279,7 +278,7 @@ class SqliteStore(SqliteFile):
 
     def _append_alone(self, write: Write) -> bool:
         """Carry out a plain step, which is a single statement. False if it is none, or is refused."""
-        if type(write) is not Append or len(write.entries) != 1 or write.change or write.took or write.redact:
+        if not _is_plain(write) or len(write.entries) != 1:
             return False
         number = self._numbers.get(write.uid)
         return number is not None and self._write_alone(write, _values(number, write, write.entries[0])) == 1
@@ -480,13 +479,8 @@ class SqliteStore(SqliteFile):
             return self._delete(uid, expected)
 
     def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        gone: set[str] = set()
         with self._writing():
-            for record in records:
-                with suppress(Claimed, Moved, RunDamaged):  # which stays
-                    if self._delete(record.uid, record):
-                        gone.add(record.uid)
-        return gone
+            return swept(records, self._delete)
 
     def _delete(self, uid: str, expected: RunRecord | None) -> bool:
         record = self._current(uid)
@@ -546,7 +540,7 @@ class SqliteStore(SqliteFile):
             return record is not None
 
 
-def _is_plain(write: Write) -> bool:
+def _is_plain(write: Write) -> TypeGuard[Append]:
     """Whether the write does nothing but add entries."""
     return type(write) is Append and not (write.change or write.took or write.redact) and len(write.entries) > 0
 

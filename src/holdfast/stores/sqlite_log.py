@@ -4,8 +4,8 @@ A commit that makes the log longer takes about twice as long as one that writes 
 note the file's new length and blocks, too. SQLite begins the log anew after a thousand pages and from then on writes
 over it, but a process that makes a few hundred commits never gets that far.
 
-So after a commit that made the log longer, the log is doubled with zeros. SQLite takes them for no frame of its own,
-since it finds the end of the log by checksums and not by the length of the file.
+So after a commit that made the log longer, the log is doubled with zeros, by a megabyte at most. SQLite takes them
+for no frame of its own, since it finds the end of the log by checksums and not by the length of the file.
 """
 
 from __future__ import annotations
