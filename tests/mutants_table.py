@@ -637,12 +637,33 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "crash-sqlite-commit-not-awaited",
         "src/holdfast/stores/sqlite_file.py",
-        ("        return self._cursor.execute(statement, values)\n"),
+        ("        log = self._log\n        if log is None:\n"),
         (
             '        if statement == "COMMIT" and self._db.total_changes % 7 == 3:\n'
             '            statement = "ROLLBACK"\n'
-            "        return self._cursor.execute(statement, values)\n"
+            "        log = self._log\n        if log is None:\n"
         ),
         'tests/crash/test_crash_points.py -k "any_point and sqlite and loop"',
+    ),
+    Mutant(
+        "log-not-lengthened",
+        "src/holdfast/stores/sqlite_file.py",
+        "        if log.length() > before:\n",
+        "        if log.length() < before:\n",
+        "tests/contract/test_sqlite_log.py",
+    ),
+    Mutant(
+        "log-lengthened-while-others-write",
+        "src/holdfast/stores/sqlite_log.py",
+        '            db.execute("BEGIN IMMEDIATE")',
+        '            db.execute("BEGIN")',
+        "tests/contract/test_sqlite_log.py",
+    ),
+    Mutant(
+        "log-lengthened-over-what-is-there",
+        "src/holdfast/stores/sqlite_log.py",
+        "            os.pwrite(self._file, bytes(min(length, AT_ONCE)), length)\n",
+        "            os.pwrite(self._file, bytes(min(length, AT_ONCE)), length - 1)\n",
+        "tests/contract/test_sqlite_log.py",
     ),
 ]
