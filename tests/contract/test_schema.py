@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.errors import StoreDamaged, StoreError, StoreTooNew
 from holdfast.model import Filter, Kind, Limits, Order, Status
 from holdfast.stores import open_store
@@ -225,3 +226,14 @@ def test_the_error_names_the_place(memdir: Path, scheme: str) -> None:
     with pytest.raises(StoreError) as caught:
         open_store(f"{scheme}:///{place}")
     assert str(place) in caught.value.place
+
+
+def test_a_store_that_is_opened_by_a_link_is_the_same_store(tmp_path: Path) -> None:
+    """Its locks, which tell who lives and who writes, are beside the file itself."""
+    (tmp_path / "elsewhere").mkdir()
+    file, link = tmp_path / "runs.db", tmp_path / "elsewhere" / "link.db"
+    with holdfast.open(f"sqlite:///{file}") as hf:
+        link.symlink_to(file)
+        with hf.run("r").claim(), holdfast.open(f"sqlite:///{link}") as other, pytest.raises(holdfast.Claimed):
+            other.get("r").claim().__enter__()
+    assert os.listdir(link.parent) == ["link.db"]

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast.stores.sqlite_file import PAGE_SIZE
-from holdfast.stores.sqlite_log import log_of
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite_file import PAGE_SIZE, SqliteFile
+from holdfast.stores.sqlite_log import AT_ONCE, Log, log_of
 
 COMMITS = 300
 
@@ -71,51 +74,102 @@ def test_what_a_killed_process_leaves_is_whole(tmp_path: Path, path: Path) -> No
                     assert other.get("r").info().seq == n + 1
 
 
-def test_room_is_made_behind_what_is_there(db: sqlite3.Connection, path: Path) -> None:
+@pytest.fixture
+def log(db: sqlite3.Connection, path: Path) -> Iterator[Log]:
     log = log_of(str(path))
     assert log is not None
-    before = Path(f"{path}-wal").read_bytes()
-    log.lengthen(db)
+    yield log
     log.close()
+
+
+def test_room_is_made_behind_what_is_there(log: Log, path: Path) -> None:
+    before = Path(f"{path}-wal").read_bytes()
+    log.lengthen()
     assert Path(f"{path}-wal").read_bytes() == before + bytes(len(before))
 
 
-def test_it_does_not_wait_for_another_writer(db: sqlite3.Connection, path: Path) -> None:
-    log = log_of(str(path))
-    assert log is not None
-    before = log.length()
-    [patience] = db.execute("PRAGMA busy_timeout").fetchone()
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        log.lengthen(db)
-        assert log.length() == before
-        other.execute("ROLLBACK")
-    assert db.execute("PRAGMA busy_timeout").fetchone() == (patience,)
-    log.lengthen(db)
-    assert log.length() == 2 * before
-    log.close()
-
-
-@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()])
-def test_room_that_cannot_be_made_leaves_the_connection_as_it_was(
-    db: sqlite3.Connection, path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+def test_what_others_write_while_room_is_made_is_not_written_over(
+    db: sqlite3.Connection, log: Log, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = log_of(str(path))
-    assert log is not None
+    """Between the look at the length and the writing of zeros, others write."""
+    length = log.length
 
+    def late() -> int:
+        found = length()
+        db.execute("INSERT INTO t (text) VALUES ('well')")
+        return found
+
+    monkeypatch.setattr(log, "length", late)
+    log.lengthen()
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("SELECT text FROM t").fetchall() == [("well",)]
+    frames = Path(f"{path}-wal").read_bytes().rstrip(b"\0")
+    assert b"well" in frames
+
+
+def test_room_is_made_by_a_megabyte_at_most(db: sqlite3.Connection, log: Log) -> None:
+    db.execute("INSERT INTO t (text) VALUES (zeroblob(3000000))")
+    before = log.length()
+    assert before > 2 * AT_ONCE
+    log.lengthen()
+    assert log.length() == before + AT_ONCE
+
+
+def test_a_commit_does_not_fail_where_no_room_can_be_made(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> int:
-        raise error
+        raise OSError(errno.ENOSPC, "full")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", refuse)
-        if isinstance(error, OSError):
-            log.lengthen(db)
-        else:
-            with pytest.raises(KeyboardInterrupt):
-                log.lengthen(db)
-    log.close()
-    assert not db.in_transaction
-    db.execute("INSERT INTO t (text) VALUES ('well')")
+    monkeypatch.setattr(os, "write", refuse)
+    with holdfast.open(f"sqlite:///{path}") as hf, hf.run("r").claim() as run:
+        assert [run.once(f"step-{n}", int, n) for n in range(20)] == list(range(20))
+
+
+def test_a_log_that_may_only_be_read_gets_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, "denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert log_of(str(tmp_path / "runs.db")) is None
+
+
+def descriptors() -> list[str]:
+    """The logs that this process has open."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return [one for one in found if "-wal" in one]
+
+
+@pytest.mark.parametrize("end", ["closed", "forgotten", "not opened"])
+def test_a_log_is_not_kept_open(path: Path, end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the space of one that was removed would stay in use."""
+    before = descriptors()
+    if end == "not opened":
+        monkeypatch.setattr(SqliteFile, "_connect", failing_the_second_time(SqliteFile._connect))
+        with pytest.raises(holdfast.StoreError, match="no more"):
+            SqliteStore(str(path))
+    else:
+        store = SqliteStore(str(path))
+        assert len(descriptors()) > len(before)
+        if end == "closed":
+            store.close()
+        del store
+    gc.collect()
+    assert descriptors() == before
+
+
+def failing_the_second_time(connect: Callable[..., sqlite3.Connection]) -> Callable[..., sqlite3.Connection]:
+    """After the first one the log is open."""
+    calls: list[int] = []
+
+    def connecting(*given: Any) -> sqlite3.Connection:
+        calls.append(1)
+        if len(calls) == 2:
+            raise OSError(errno.EMFILE, "no more")
+        return connect(*given)
+
+    return connecting
 
 
 def test_a_file_system_without_logs_has_none(tmp_path: Path) -> None:

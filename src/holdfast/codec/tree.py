@@ -91,7 +91,8 @@ def _raw(tree: Any) -> Any:
         return [_raw(item) for item in tree]
     if type(tree) is not dict:
         return tree
-    show = _SHOWN.get(tree[TAG]) if TAG in tree else None
+    tag = tree.get(TAG)
+    show = _SHOWN.get(tag) if type(tag) is str else None
     return show(tree) if show else _raw_entries(tree)
 
 

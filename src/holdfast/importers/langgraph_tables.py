@@ -7,6 +7,7 @@ serialized by something else than LangGraph's usual format is read, and written,
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -96,7 +97,9 @@ def _tree(cells: Cells, kind: str, data: bytes, place: str) -> Tree:
 
 def _connect(url: str, path: str) -> sqlite3.Connection:
     try:
-        db = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)
+        # Else a file in WAL mode gets a log beside it, which who only reads cannot remove again.
+        untouched = not any(os.path.exists(path + end) for end in ("-wal", "-journal"))
+        db = sqlite3.connect(f"file:{quote(path)}?mode=ro{'&immutable=1' if untouched else ''}", uri=True)
         names = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     except sqlite3.Error as error:
         raise StoreNotFound(url, f"it cannot be read: {error}") from None
@@ -190,7 +193,7 @@ class _Postgres:
         for channel, kind, blob in self._conn.execute(_BLOBS, (json.dumps(versions), thread, ns)):
             if kind != "empty":
                 values[channel] = _tree(cells, kind, bytes(blob or b""), f"channel {channel!r} of {place}")
-        tree = {**tree, "channel_values": values}
+        tree = {**tree, "channel_values": {TAG: "map", "v": values} if TAG in values else values}
         if parent and checkpoint.get("v", 4) < 4:
             tree = self._with_sends(thread, ns, parent, tree)
         meta = cells.tree(metadata, f"metadata of {place}")

@@ -293,9 +293,10 @@ class SqliteStore(SqliteFile):
                 self._check_usable()
                 self._check_free()
             turns = self._writer_lock
-            if not turns.take_within(BUSY_SECONDS):
-                raise StoreBusy(self.place)
-            try:
+            try:  # see `_writing`
+                if not turns.take_within(BUSY_SECONDS):
+                    raise StoreBusy(self.place)
+                self._roll_back()
                 known = turns.in_a_row and _continues(self._last, write)
                 self._last = None
                 made = self._commit(CONTINUE if known else APPEND, values).rowcount

@@ -79,7 +79,7 @@ class SqliteFile:
     def __init__(self, path: str, *, durability: str = "full") -> None:
         if durability not in ("full", "normal"):
             raise UsageError(f"durability is full or normal, not {durability!r}")
-        self.path = os.path.abspath(path)
+        self.path = os.path.realpath(path)  # the locks are beside the file, by whatever name it is opened
         self.place = f"sqlite:///{self.path}"
         self._durability = durability
         self._unusable: str | None = None
@@ -199,20 +199,24 @@ class SqliteFile:
             self._check_usable()
             self._check_free()
             with self._translated():
-                if not self._writer_lock.take_within(BUSY_SECONDS):
-                    raise StoreBusy(self.place)
-                try:
+                try:  # an interrupt can come as soon as the lock is taken; to free one that is not held does no harm
+                    if not self._writer_lock.take_within(BUSY_SECONDS):
+                        raise StoreBusy(self.place)
                     self._last = None
-                    self._db.execute("BEGIN IMMEDIATE")
-                    try:
-                        yield
-                        self._commit()
-                    except BaseException:  # also an interrupt: nothing of it is kept
-                        if self._db.in_transaction:
-                            self._db.execute("ROLLBACK")
-                        raise
+                    self._roll_back()
+                    self._cursor.execute("BEGIN IMMEDIATE")
+                    yield
+                    self._commit()
+                except BaseException:  # also an interrupt: nothing of it is kept
+                    self._roll_back()
+                    raise
                 finally:
                     self._writer_lock.free()
+
+    def _roll_back(self) -> None:
+        """End a transaction that is open. Also before a new one: an interrupt can come before its own is ended."""
+        if self._db.in_transaction:
+            self._cursor.execute("ROLLBACK")
 
     def _commit(self, statement: str = "COMMIT", values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """The moment at which a transaction becomes lasting: its end, or the one statement that it consists of."""
@@ -222,7 +226,7 @@ class SqliteFile:
         before = log.length()
         made = self._cursor.execute(statement, values)
         if log.length() > before:
-            log.lengthen(self._db)
+            log.lengthen()
         return made
 
     @contextmanager
@@ -242,6 +246,7 @@ class SqliteFile:
                 yield
             finally:
                 if not self._db.lent:
+                    self._roll_back()
                     self._db.isolation_level = None  # the transaction is over; see `LentConnection.lend`
 
     def version(self) -> int:
@@ -257,9 +262,11 @@ class SqliteFile:
     def _empty_log(self) -> None:
         """What was erased must not stand in the write-ahead log either. If a reader is in the way, it stays a while."""
         with self._lock, suppress(sqlite3.OperationalError):
-            self._db.execute("PRAGMA busy_timeout = 1000")
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            self._db.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
+            try:
+                self._db.execute("PRAGMA busy_timeout = 1000")
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            finally:
+                self._db.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
 
     def _check_usable(self) -> None:
         if self._unusable is not None:

@@ -5,14 +5,15 @@ note the file's new length and blocks, too. SQLite begins the log anew after a t
 over it, but a process that makes a few hundred commits never gets that far.
 
 So after a commit that made the log longer, the log is doubled with zeros, by a megabyte at most. SQLite takes them
-for no frame of its own, since it finds the end of the log by checksums and not by the length of the file.
+for no frame of its own, since it finds the end of the log by checksums and not by the length of the file. The system
+puts them behind whatever is there at that moment, so nothing that others write meanwhile is lost, without any lock.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import sqlite3
+import weakref
 
 AT_ONCE = 1 << 20  # bytes: the next sync has to write them, too
 
@@ -22,37 +23,27 @@ class Log:
 
     def __init__(self, file: int) -> None:
         self._file = file
+        self._close = weakref.finalize(self, os.close, file)  # a log that was removed keeps its space while it is open
 
     def length(self) -> int:
         """Bytes, with the room in it."""
         return os.lseek(self._file, 0, os.SEEK_END)
 
-    def lengthen(self, db: sqlite3.Connection) -> None:
-        """Make room in it, if nobody else is writing to it just now.
-
-        Where that fails, there is none, and the next commit says what is wrong, if it is still wrong.
-        """
-        [patience] = db.execute("PRAGMA busy_timeout").fetchone()
+    def lengthen(self) -> None:
+        """Make room in it. Where that fails, there is none, and the next commit says what is wrong, if it still is."""
         try:
-            db.execute("PRAGMA busy_timeout = 0")
-            db.execute("BEGIN IMMEDIATE")  # keeps others from writing where the zeros go
-            length = self.length()
-            os.pwrite(self._file, bytes(min(length, AT_ONCE)), length)
-        except (sqlite3.OperationalError, OSError) as error:
+            os.write(self._file, bytes(min(self.length(), AT_ONCE)))
+        except OSError as error:
             logging.getLogger("holdfast").debug("no room was made in the write-ahead log: %s", error)
-        finally:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            db.execute(f"PRAGMA busy_timeout = {patience}")
 
     def close(self) -> None:
         """It has no locks that would be lost with it: SQLite's are on other files."""
-        os.close(self._file)
+        self._close()
 
 
 def log_of(database: str) -> Log | None:
-    """The log of a database that is open; none, where its file system is not fit for one."""
+    """The log of a database that is open; none, where its file system is not fit for one, or it may only be read."""
     try:
-        return Log(os.open(database + "-wal", os.O_RDWR))
-    except FileNotFoundError:
+        return Log(os.open(database + "-wal", os.O_WRONLY | os.O_APPEND))
+    except (FileNotFoundError, PermissionError):
         return None

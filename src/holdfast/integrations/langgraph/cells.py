@@ -49,11 +49,15 @@ class Cells:
 
         It may be part of what is at that place, such as ``"channel", "messages"``.
         """
-        if self.by_element and (tree := _simple(value)) is not _NO_TREE:
+        if self.by_element and (tree := _simple_now(value)) is not _NO_TREE:
             return tree  # type: ignore[no-any-return]
         if part:
             place = f"{' '.join([part[0], *map(repr, part[1:])])} of {place}"
-        return tree_of(*self._dumped(value, place), place)
+        dumped = self._dumped(value, place)
+        try:
+            return tree_of(*dumped, place)
+        except RecursionError as error:
+            raise _refused(place, error) from error
 
     def element(self, value: Any, place: str, *part: str) -> Tree:
         """The tree of an element of a list, where the list has one by element."""
@@ -64,7 +68,7 @@ class Cells:
 
     def trees(self, values: dict[str, Any], place: str) -> dict[str, Tree]:
         """The trees of values by name."""
-        if self.by_element and (trees := _simple(values)) is not _NO_TREE:
+        if self.by_element and (trees := _simple_now(values)) is not _NO_TREE:
             return trees  # type: ignore[no-any-return]
         return {name: self.tree(value, place, name) for name, value in values.items()}
 
@@ -172,6 +176,14 @@ def _simple(value: Any, levels: int = SHALLOW) -> Any:
         trees = [each if type(each) is str and each.isascii() else _simple(each, levels - 1) for each in value]
         return trees if _NO_TREE not in trees else _NO_TREE
     return _NO_TREE
+
+
+def _simple_now(value: Any) -> Any:
+    """The same, while others may change the value."""
+    try:
+        return _simple(value)
+    except RuntimeError:  # a dict that another thread changes meanwhile; to pack it takes one moment
+        return _NO_TREE
 
 
 _NO_TREE = object()

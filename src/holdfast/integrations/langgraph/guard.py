@@ -252,11 +252,15 @@ def _writer(config: RunnableConfig) -> Any:
 
 
 def _caller() -> object:
-    """Where a call comes from: two calls from the same place cannot be at work at the same time."""
+    """Where a call comes from: two calls from the same place cannot be at work at the same time.
+
+    A task is referred to weakly: one that has failed keeps all that its invocation was.
+    """
     try:
-        return asyncio.current_task() or threading.get_ident()
+        task = asyncio.current_task()
     except RuntimeError:
-        return threading.get_ident()
+        task = None
+    return weakref.ref(task) if task is not None else threading.get_ident()
 
 
 def lasts_after(ns: str, values: Mapping[str, Any]) -> bool | None:

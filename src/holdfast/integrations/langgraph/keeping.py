@@ -3,6 +3,9 @@
 What is deleted of a thread that goes on is erased from its journal: that there was an entry stays on record, what it
 said does not. What is kept is written once more, at the end, and what stands before is no longer read. So a thread that
 was pruned is as cheap to read as a new one, and can still be audited.
+
+First the new beginning is committed, then what was before is erased, but for what copies share: whoever copies the
+thread in between begins at the new beginning, too, and whoever began before that looks whether it was there in time.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from holdfast.engine.drive import Op, Read, Settle
 from holdfast.engine.fork import fork
 from holdfast.engine.redact import erasure_of
 from holdfast.engine.run import Run
-from holdfast.errors import LeaseLost, RunNotFound, UsageError
+from holdfast.errors import LeaseLost, Redacted, RunNotFound, UsageError
 from holdfast.integrations.langgraph.cells import Cells
 from holdfast.integrations.langgraph.index import Found, Index
 from holdfast.integrations.langgraph.listing import every_thread
@@ -41,10 +44,16 @@ def delete(threads: Threads, id: str) -> Op[None]:
 
 def copy(threads: Threads, source: str, target: str) -> Op[None]:
     """A new thread that shares the whole history of another one, up to now."""
-    record = yield Read(lambda: threads.record(source))
-    if record is None:
-        raise RunNotFound(source, "there is no such thread, so it cannot be copied")
-    yield from fork(Run(threads.engine, record.id, record.uid), id=target)
+    for _ in range(TRIES):
+        record = yield Read(lambda: threads.record(source))
+        if record is None:
+            raise RunNotFound(source, "there is no such thread, so it cannot be copied")
+        yield from fork(Run(threads.engine, record.id, record.uid), id=target)
+        now = yield Read(partial(threads.store.journal, record.uid))  # also if it was deleted meanwhile
+        if now is not None and now.chapter == record.chapter:
+            return
+        yield from delete(threads, target)  # it was pruned meanwhile, and may not have known of the copy
+    raise LeaseLost(source, f"it was pruned {TRIES} times while it was copied")
 
 
 def prune(threads: Threads, cells: Cells, ids: Sequence[str], strategy: str) -> Op[None]:
@@ -81,27 +90,30 @@ def _metadata(cells: Cells, tree: Tree) -> dict[str, Any]:
 
 
 def _keep_only(threads: Threads, cells: Cells, id: str, choose: Choose) -> Op[None]:
-    """Delete all checkpoints of a thread but some; again, if it was written to meanwhile."""
+    """Delete all checkpoints of a thread but some; again, if it was written to, pruned or deleted meanwhile."""
     for tried in range(TRIES):
         record = yield from threads.writable(id)
         if record is None:
             return
-        index = yield Read(partial(threads.index, record))
-        chosen = choose(index)
-        if len(chosen) == sum(len(there) for there in index.checkpoints.values()):
-            return
-        if not chosen:
-            yield from delete(threads, id)
-            return
-        ticket = yield Read(partial(_rewrite, threads, cells, record, index, chosen))
         try:
-            yield Settle(ticket)
-            return
-        except LeaseLost:
+            index = yield Read(partial(threads.index, record))
+            chosen = choose(index)
+            if not chosen:
+                yield from delete(threads, id)
+                return
+            if len(chosen) == sum(len(there) for there in index.checkpoints.values()):
+                if not (yield Read(partial(_has_remains, threads, record))):
+                    return
+            else:
+                yield Settle((yield Read(partial(_rewrite, threads, cells, record, index, chosen))))
+        except (LeaseLost, Redacted, RunNotFound):
             if tried == TRIES - 1:
                 raise
+            continue
         finally:
             threads.forget_thread(id)
+        yield from _erase(threads, id)
+        return
 
 
 def _rewrite(threads: Threads, cells: Cells, record: RunRecord, index: Index, chosen: Sequence[Found]) -> Ticket:
@@ -119,7 +131,34 @@ def _rewrite(threads: Threads, cells: Cells, record: RunRecord, index: Index, ch
             )
         kept.append(Kept(header, stored.contents, tasks.get((header.ns, header.id), [])))
     pen = Pen(record, None, threads.journals, threads.committer)
-    return pen.rewrite(record.chapter, kept, _erasures(threads, record))
+    return pen.rewrite(record.chapter, kept)
+
+
+def _erase(threads: Threads, id: str) -> Op[None]:
+    """Erase what stands before the new beginning. A copy that is made from now on begins there, too."""
+    for _ in range(TRIES):
+        record = yield from threads.writable(id)
+        if record is None:
+            return
+        erasures = yield Read(partial(_erasures, threads, record))
+        if not erasures:
+            return
+        saved = yield Read(partial(threads.journals.state, record))
+        pen = Pen(record, saved, threads.journals, threads.committer)
+        try:
+            yield Settle(pen.erase(erasures))
+            return
+        except LeaseLost:  # it was written to meanwhile
+            continue
+    raise LeaseLost(id, f"others were faster {TRIES} times")
+
+
+def _has_remains(threads: Threads, record: RunRecord) -> bool:
+    """Whether what was before the new beginning was not erased: whoever pruned it died in between."""
+    if record.chapter == 0:
+        return False
+    since = threads.journals.headers(record, record.chapter, record.seq)
+    return not any(entry.kind == Kind.REDACTED for entry in since)
 
 
 def _rebuilt(metadata: dict[str, Any], stored: Stored) -> list[str]:
@@ -134,8 +173,10 @@ def _rebuilt(metadata: dict[str, Any], stored: Stored) -> list[str]:
 def _erasures(threads: Threads, record: RunRecord) -> list[tuple[int, bytes]]:
     """What takes the place of the thread's own entries, but for those that copies of it share."""
     first = max(record.base, _shared_upto(threads, record) + 1)
+    if first > record.chapter - 1:
+        return []
     made: list[tuple[int, bytes]] = []
-    for uid, entry in threads.journals.entries(record, first, record.seq):
+    for uid, entry in threads.journals.entries(record, first, record.chapter - 1):
         if entry.kind in (Kind.SAVED, Kind.DONE) and redacted_digest(entry.payload) is None:
             erasure = erasure_of(threads.journals, record, uid, entry)
             assert erasure is not None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from langgraph.checkpoint.base import CheckpointTuple
 from msgspec import Struct
 
 from holdfast.engine.drive import Op, Read
+from holdfast.errors import RunNotFound
 from holdfast.integrations.langgraph.cells import Cells
 from holdfast.integrations.langgraph.index import Found
 from holdfast.integrations.langgraph.reading import checkpoint_tuple, read_all
@@ -46,8 +48,9 @@ def pages(threads: Threads, cells: Cells, wanted: Wanted, limit: int | None) -> 
 
     def first() -> Op[Sequence[CheckpointTuple]]:
         for record in (yield Read(lambda: _records(threads, wanted.thread))):
-            listed = yield Read(lambda record=record: threads.index(record).newest_first(wanted.ns))  # type: ignore[misc]
-            found.extend((record, one) for one in listed)
+            with suppress(RunNotFound):  # it was deleted meanwhile
+                listed = yield Read(lambda record=record: threads.index(record).newest_first(wanted.ns))  # type: ignore[misc]
+                found.extend((record, one) for one in listed)
         found.sort(key=lambda each: each[1].id, reverse=True)
         return ()
 
@@ -91,6 +94,8 @@ def _read(threads: Threads, cells: Cells, chosen: Sequence[tuple[RunRecord, Foun
     made: dict[tuple[str, int], CheckpointTuple] = {}
     for uid, group in of_thread.items():
         record = group[0][0]
-        for stored in read_all(threads, record, threads.index(record), [found for _, found in group]):
-            made[uid, stored.header.seq] = checkpoint_tuple(cells, record.id, stored)
-    return [made[record.uid, found.seq] for record, found in chosen]
+        with suppress(RunNotFound):
+            for stored in read_all(threads, record, threads.index(record), [found for _, found in group]):
+                made[uid, stored.header.seq] = checkpoint_tuple(cells, record.id, stored)
+    # What is missing was deleted, or pruned, since it was listed.
+    return [made[place] for record, found in chosen if (place := (record.uid, found.seq)) in made]

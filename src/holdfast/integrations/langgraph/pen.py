@@ -313,15 +313,19 @@ class Pen:
 
     # --- all of it
 
-    def rewrite(self, before: int, kept: Sequence[Kept], erasures: Sequence[tuple[int, bytes]]) -> Ticket:
-        """Submit a new beginning: the checkpoints that are kept, and the erasure of what was before."""
+    def rewrite(self, before: int, kept: Sequence[Kept]) -> Ticket:
+        """Submit a new beginning: the checkpoints that are kept."""
         with self.lock:
             start = self._end[0] + 1
             self.state, self._saved = layout.blank(), None
             entries = [self._entry(Kind.CONTINUED, {"before": before}), *self._kept(kept)]
-            if erasures:
-                entries.append(self._entry(Kind.REDACTED, erasure_data(erasures, None, "pruned")))
-            return self._submit(entries, Change(chapter=start), tuple(erasures))
+            return self._submit(entries, Change(chapter=start))
+
+    def erase(self, erasures: Sequence[tuple[int, bytes]]) -> Ticket:
+        """Submit the erasure of what was before the beginning."""
+        with self.lock:
+            entry = self._entry(Kind.REDACTED, erasure_data(erasures, None, "pruned"))
+            return self._submit([entry], redact=tuple(erasures))
 
     def take_in(self, told: Data, found: Iterable[Kept]) -> Ticket:
         """Submit a whole thread that was found elsewhere, after an entry that tells where."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -16,7 +16,7 @@ from langgraph.checkpoint.base import (
 from msgspec import Struct
 
 from holdfast.codec import Tree, patch
-from holdfast.errors import Redacted
+from holdfast.errors import Redacted, RunNotFound
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.cells import Cells
 from holdfast.integrations.langgraph.index import Found, Index
@@ -24,6 +24,8 @@ from holdfast.integrations.langgraph.layout import Contents, Header, tasks_in
 from holdfast.integrations.langgraph.threads import Threads
 from holdfast.journal import Data, is_live, live_ranges
 from holdfast.model import RunRecord
+
+T = TypeVar("T")
 
 NEAR = 16  # entries that are read along rather than left out
 
@@ -38,17 +40,33 @@ class Stored(Struct, frozen=True):
 
 def read(threads: Threads, id: str, ns: str, checkpoint: str | None) -> Stored | None:
     """A checkpoint of a thread; the one with the largest id, if none is named."""
+    return _asked(threads, id, lambda record: _read(threads, record, ns, checkpoint))
+
+
+def _asked(threads: Threads, id: str, ask: Callable[[RunRecord], T | None]) -> T | None:
+    """Ask a thread something; once more, if it was deleted or pruned meanwhile. None if there is none."""
     record = threads.record(id)
-    if record is None:
-        return None
+    while record is not None:
+        before, told, problem = record, None, None
+        try:
+            told = ask(record)
+        except (RunNotFound, Redacted) as error:
+            problem = error
+        record = threads.record(id)
+        if record is not None and (record.uid, record.chapter) == (before.uid, before.chapter):
+            if problem is not None:
+                raise problem
+            return told  # nothing that was read was erased under its hands
+    return None
+
+
+def _read(threads: Threads, record: RunRecord, ns: str, checkpoint: str | None) -> Stored | None:
     found = _newest(threads, record, ns, checkpoint)
     if found is not None:
         return found
     index = threads.index(record)
     wanted = index.get(ns, checkpoint)
-    if wanted is None:
-        return None
-    return next(read_all(threads, record, index, [wanted]))
+    return next(read_all(threads, record, index, [wanted])) if wanted is not None else None
 
 
 def _newest(threads: Threads, record: RunRecord, ns: str, checkpoint: str | None) -> Stored | None:
@@ -259,13 +277,15 @@ def history(
 ) -> Mapping[str, DeltaChannelHistory]:
     """What LangGraph rebuilds channels from that are not stored whole with each checkpoint."""
     told: dict[str, DeltaChannelHistory] = {name: {"writes": []} for name in channels}
-    record = threads.record(thread) if channels else None
-    index = threads.index(record) if record is not None else None
-    target = index.get(ns, checkpoint) if index is not None else None
-    if record is None or index is None or target is None:
-        return told
     place = f"thread {thread!r}"
-    for name, trail in trails(threads, record, index, target, channels).items():
+
+    def ask(record: RunRecord) -> dict[str, Trail] | None:
+        index = threads.index(record)
+        target = index.get(ns, checkpoint)
+        return trails(threads, record, index, target, channels) if target is not None else None
+
+    found = _asked(threads, thread, ask) if channels else None
+    for name, trail in (found or {}).items():
         told[name]["writes"] = pending(cells, place, [(task, name, tree) for task, tree in trail.writes])
         if trail.seed is not None:
             told[name]["seed"] = cells.value(trail.seed[0], f"{place}, channel {name!r}")

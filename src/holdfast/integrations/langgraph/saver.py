@@ -291,7 +291,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         if not kept:
             return None
         data = task_data(ns, id, task, path, kept)
-        if ends_with(ns, (channel for channel, _ in writes)):  # no checkpoint follows
+        if ends_with(ns, (channel for _, channel, _ in kept)):  # no checkpoint follows
             return _Writing(thread, ns, id, lambda pen: pen.write(data), lambda: False)
         return _Writing(thread, ns, id, lambda pen: pen.park(data, trees), lambda: None)
 

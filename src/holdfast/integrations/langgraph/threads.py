@@ -15,7 +15,7 @@ from holdfast.clock import SystemClock
 from holdfast.commit import Ticket
 from holdfast.engine import Holdfast
 from holdfast.engine.drive import Nap, Op, Read, Settle, drive
-from holdfast.errors import DefinitionChanged, LeaseLost, RunBlocked, RunEnded
+from holdfast.errors import DefinitionChanged, LeaseLost, RunBlocked, RunEnded, RunNotFound
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.index import Index
 from holdfast.integrations.langgraph.pen import Parked, Pen
@@ -102,7 +102,7 @@ class Threads:
                 if is_own(ticket, ticket.result() if ticket.settled else (yield Settle(ticket))):
                     return
                 self.forget(pen)
-            except LeaseLost:
+            except (LeaseLost, RunNotFound):
                 self.forget(pen)
             except BaseException:  # what is remembered of it may be wrong now
                 self.forget(pen)
@@ -122,7 +122,7 @@ class Threads:
                 if is_own(made, made.result() if made.settled else self.committer.settle(made)):
                     return
                 self.forget(pen)
-            except LeaseLost:
+            except (LeaseLost, RunNotFound):
                 self.forget(pen)
             except BaseException:  # what is remembered of it may be wrong now
                 self.forget(pen)

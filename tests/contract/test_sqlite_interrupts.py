@@ -1,0 +1,104 @@
+"""Ctrl-C at any moment of a write to SQLite: nothing half is kept, and nothing that comes after it is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing import ManualClock
+from holdfast.testing.contract_author import Author, make
+
+STRIKES = 300
+
+
+@pytest.fixture
+def author() -> Author:
+    return Author(ManualClock())
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "runs.db"
+
+
+def seen_by_others(path: Path, id: str) -> int:
+    """How many entries of a run are there for anybody else."""
+    with closing(sqlite3.connect(path)) as other:
+        query = "SELECT count(*) FROM entry e JOIN run r ON r.n = e.run WHERE r.id = ?"
+        return int(other.execute(query, (id,)).fetchone()[0])
+
+
+def test_an_interrupt_while_another_writer_is_waited_for(path: Path) -> None:
+    """It is told when the wait is over: the transaction has begun then, and has to be ended."""
+    with holdfast.open(f"sqlite:///{path}") as hf, hf.run("r").claim() as run:
+        run.once("a", int, 1)
+        with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+            other.execute("BEGIN IMMEDIATE")
+
+            def strike() -> None:
+                os.kill(os.getpid(), signal.SIGINT)
+                other.execute("COMMIT")
+
+            striking = threading.Timer(0.1, strike)
+            striking.start()
+            with pytest.raises(KeyboardInterrupt):
+                hf.run("new").save({"n": 1})
+            striking.join()
+        for n in range(3):
+            assert run.once(f"later-{n}", int, n) == n
+            assert seen_by_others(path, "r") == n + 3
+        assert hf.run("third").save({"n": 3}) is not None
+
+
+def test_a_transaction_that_an_interrupt_left_open_is_no_part_of_the_next_write(path: Path) -> None:
+    with holdfast.open(f"sqlite:///{path}") as hf, hf.run("r").claim() as run:
+        run.once("a", int, 1)
+        for write in (lambda: run.once("b", int, 2), lambda: run.save({"n": 3})):
+            before = seen_by_others(path, "r")
+            hf._store._db.execute("BEGIN IMMEDIATE")
+            hf._store._db.execute("DELETE FROM entry")
+            write()
+            assert seen_by_others(path, "r") > before
+
+
+def test_interrupts_at_random(path: Path, author: Author, tally: Callable[..., None]) -> None:
+    """Each write that was acknowledged is there for others at once, whatever was interrupted before."""
+    seed = random.randrange(1 << 30)
+    chance, struck, armed = random.Random(seed), 0, list[bool]()
+    store = SqliteStore(str(path))
+
+    def strike(*_: object) -> None:
+        if armed:
+            armed.clear()
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, strike)
+    try:
+        for n in range(STRIKES):
+            write = author.create(f"r{n}")
+            with suppress(KeyboardInterrupt):
+                try:
+                    armed.append(True)
+                    signal.setitimer(signal.ITIMER_REAL, 1e-6 + chance.random() * 0.001)
+                    store.apply([write])
+                except KeyboardInterrupt:
+                    struck += 1
+                finally:
+                    armed.clear()
+            make(store, author.create(f"after-{n}"))
+            assert seen_by_others(path, f"after-{n}") == 1, f"seed {seed}"
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        store.close()
+    tally("interrupts of writes: sqlite", struck=struck, lost=0)
