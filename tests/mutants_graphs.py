@@ -122,8 +122,8 @@ MUTANTS = [
     Mutant(
         "node-is-no-effect",
         f"{GRAPH}/running.py",
-        "beside = self._effect(task, entry)",
-        "beside = self._effect(task, entry)[:0]",
+        "beside = self._effect(task, entry, said)",
+        "beside = self._effect(task, entry, said)[:0]",
         f'{TESTS}/test_rollback.py -k "is_an_effect or in_reverse"',
     ),
     Mutant(

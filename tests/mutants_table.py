@@ -508,7 +508,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "crash-undo-repeated",
         "src/holdfast/engine/rollback.py",
-        "if (lease.fold.rolling and seq in lease.fold.rolling.results) or _action",
+        "if seq in lease.fold.undone or _action",
         "if _action",
         'tests/crash/test_crash_points.py -k "any_point and memory and back"',
     ),
@@ -653,17 +653,48 @@ MUTANTS: list[Mutant] = [
         "tests/contract/test_sqlite_log.py",
     ),
     Mutant(
-        "log-lengthened-while-others-write",
+        "log-lengthened-over-what-others-write",
         "src/holdfast/stores/sqlite_log.py",
-        '            db.execute("BEGIN IMMEDIATE")',
-        '            db.execute("BEGIN")',
+        "            os.write(self._file, bytes(min(self.length(), AT_ONCE)))\n",
+        "            os.pwrite(self._file, bytes(min(length := self.length(), AT_ONCE)), length)\n",
         "tests/contract/test_sqlite_log.py",
     ),
     Mutant(
-        "log-lengthened-over-what-is-there",
-        "src/holdfast/stores/sqlite_log.py",
-        "            os.pwrite(self._file, bytes(min(length, AT_ONCE)), length)\n",
-        "            os.pwrite(self._file, bytes(min(length, AT_ONCE)), length - 1)\n",
-        "tests/contract/test_sqlite_log.py",
+        "transaction-left-open-by-an-interrupt",
+        "src/holdfast/stores/sqlite_file.py",
+        """                    self._last = None
+                    self._roll_back()
+""",
+        """                    self._last = None
+""",
+        "tests/contract/test_sqlite_interrupts.py",
+    ),
+    Mutant(
+        "step-into-a-transaction-that-is-open",
+        "src/holdfast/stores/sqlite.py",
+        "                self._roll_back()\n                known = turns.in_a_row",
+        "                known = turns.in_a_row",
+        "tests/contract/test_sqlite_interrupts.py",
+    ),
+    Mutant(
+        "locks-of-a-link",
+        "src/holdfast/stores/sqlite_file.py",
+        "os.path.realpath(path)",
+        "os.path.abspath(path)",
+        'tests/contract/test_schema.py -k "link"',
+    ),
+    Mutant(
+        "pruned-while-it-is-copied",
+        "src/holdfast/integrations/langgraph/keeping.py",
+        "        if now is not None and now.chapter == record.chapter:\n",
+        "        if now is not None:\n",
+        'tests/integrations/langgraph/test_meanwhile.py -k "copy and sqlite"',
+    ),
+    Mutant(
+        "read-while-it-is-pruned",
+        "src/holdfast/integrations/langgraph/reading.py",
+        "        if record is not None and (record.uid, record.chapter) == (before.uid, before.chapter):\n",
+        "        if record is not None:\n",
+        'tests/integrations/langgraph/test_meanwhile.py -k "whole and sqlite"',
     ),
 ]

@@ -420,8 +420,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "secret-in-an-error",
         f"{ENGINE}/failures.py",
-        'codec.scrub(f"{type(error).__name__}: {_text_of(error)}")',
-        'f"{type(error).__name__}: {_text_of(error)}"',
+        "codec.scrub(name + _text_of(error))",
+        "name + _text_of(error)",
         f'{WORKFLOWS}/test_values.py -k "nowhere_to_be_found"',
     ),
     # Workers

@@ -270,6 +270,8 @@ class FlowFailed(HoldfastError):
 class ActionFailed(HoldfastError):
     """What a step of a flow did has failed."""
 
+    speaks_for_itself = False  # whether people are shown its text alone, without its type
+
     def __init__(self, why: str, record: Mapping[str, Any] | None = None) -> None:
         self.why = why
         self.record = dict(record or {})

@@ -87,6 +87,16 @@ class Mark(Struct, frozen=True):
         return str(self.data["key"])
 
 
+class Rolling(Struct, frozen=True):
+    """A rollback that has begun: the effects to go through, newest first. How each undo went is in `Fold.undone`."""
+
+    seq: int
+    to: int
+    plan: list[int]
+    failure: Data | None = None  # what the run fails with when it is done
+    cancelled: Data | None = None  # or why it is cancelled then
+
+
 def name_in(key: str) -> str:
     """The name of the step in a key that was allotted to it: ``2/charge#1`` is a ``charge``."""
     return key[key.rfind("/") + 1 : key.rfind("#")]
@@ -132,6 +142,7 @@ class Fold:
         self.loose: set[str] = set()  # calls that came after a failure, and need not come again if all goes well now
         self.ended: tuple[Status, Data] | None = None
         self.rolling: Rolling | None = None
+        self.undone: dict[int, tuple[bool, str | None]] = {}  # by the rollback so far: whether it worked, or the error
 
     def add(self, seq: int, kind: str, at: int, data: Data) -> None:
         """Take the next entry. An unknown kind raises `RunDamaged`: a newer Holdfast wrote it."""
@@ -161,6 +172,7 @@ class Fold:
     @property
     def mailbox(self) -> list[Message]:
         """The messages that nobody took yet, oldest first."""
+        # Of a copy, which is made in one go: another thread may take in a message meanwhile.
         return [self.messages[seq] for seq in sorted(self.messages.copy().keys() - self.taken)]
 
     def is_settled(self, key: str) -> bool:
@@ -170,10 +182,6 @@ class Fold:
     def is_over(self, key: str) -> bool:
         """Whether a call has come to its end, and is not made anew since the run was retried."""
         return self.is_settled(key) and key not in self.loose
-
-    def generation_at(self, seq: int, rewinds: Sequence[Rewind]) -> int:
-        """How often the run had been rolled back when an entry was written."""
-        return sum(rewind.at < seq for rewind in rewinds)
 
     def _rewind(self, to: int) -> None:
         self._settle_undone()
@@ -189,7 +197,7 @@ class Fold:
 
     def _settle_undone(self) -> None:
         """Note in the ledger what a rollback has undone so far."""
-        for effect, (ok, error) in self.rolling.results.items() if self.rolling else ():
+        for effect, (ok, error) in self.undone.items():
             self.ledger[effect] = _settle(self.ledger[effect], "undone" if ok else "undo_failed", error)
 
     # What each kind of entry means
@@ -204,6 +212,7 @@ class Fold:
         self.children = {key: child for key, child in self.children.items() if key in self.steps}
         self.messages = {n: message for n, message in self.messages.items() if n > seq or n in self.taken}
         self.rolling = None
+        self.undone = {}
         self.ended = None
         if "input" in data:
             self.input = {**self.input, **data["input"]}
@@ -320,11 +329,12 @@ class Fold:
             self._forget(key)
 
     def _begun(self, seq: int, at: int, data: Data) -> None:
-        self.rolling = Rolling(seq, data["to"], data["plan"], {}, data.get("failure"), data.get("cancelled"))
+        self.rolling = Rolling(seq, data["to"], data["plan"], data.get("failure"), data.get("cancelled"))
+        self.undone = {}
 
     def _undone(self, seq: int, at: int, data: Data) -> None:
         if self.rolling is not None:
-            self.rolling.results[data["effect"]] = (data["ok"], data.get("error"))
+            self.undone[data["effect"]] = (data["ok"], data.get("error"))
 
     def _said(self, seq: int, at: int, data: Data) -> None:
         """Nothing follows from it for what is done next."""
@@ -386,22 +396,16 @@ _ENTER: dict[str, Callable[[Fold, int, int, Data], None]] = {
 _EFFECTS = frozenset({Kind.FORKED, Kind.INTENDED, Kind.MARKED, Kind.CHILD, Kind.DONE, Kind.RAISED, Kind.RESOLVED})
 
 
-class Rolling(Struct, frozen=True):
-    """A rollback that has begun: the effects to go through, newest first, and how each undo went."""
-
-    seq: int
-    to: int
-    plan: list[int]
-    results: dict[int, tuple[bool, str | None]]
-    failure: Data | None = None  # what the run fails with when it is done
-    cancelled: Data | None = None  # or why it is cancelled then
-
-
 _KNOWN = frozenset(Kind)
 
 
 def _settle(mark: Mark, status: str, error: str | None) -> Mark:
     return Mark(mark.seq, mark.settled, mark.at, mark.data, status, error, mark.result)
+
+
+def generation_at(seq: int, rewinds: Sequence[Rewind]) -> int:
+    """How often a run had been rolled back when an entry was written."""
+    return sum(rewind.at < seq for rewind in rewinds)
 
 
 def question_id(uid: str, asked: Asked) -> str:

@@ -143,6 +143,7 @@ class RunInfo(Struct, frozen=True, kw_only=True):
     parent: str | None = None  # uid of the run that started it as a part of itself
     wake_at: datetime | None = None  # when it goes on by itself
     away: str | None = None  # the store in which it lives, if that is another one
+    rolls_back: int | None = None  # the entry that began a rollback which is not done: whoever goes on finishes it
 
 
 class QueueInfo(Struct, frozen=True, kw_only=True):
@@ -169,7 +170,7 @@ class QueueInfo(Struct, frozen=True, kw_only=True):
 class ScheduleInfo(Struct, frozen=True, kw_only=True):
     """A schedule in a list. ``last_at`` is the newest tick for which a run was made, and ``last_run`` that run's id.
 
-    ``set_at`` is when it was last paused or resumed, and ``set_by`` who did that.
+    ``set_at`` is when it was last made, changed, paused or resumed, and ``set_by`` who did that.
     """
 
     id: str
@@ -221,7 +222,7 @@ class StepInfo(Struct, frozen=True, kw_only=True):
     """A step of a run: ``started``, ``done``, ``failed``, ``retrying`` or ``uncertain``.
 
     ``seconds`` is how long its last attempt took (one that runs still: how long it had run at ``at``), None if that was
-    less than a twentieth of a second, or is not known.
+    less than a twentieth of a second, or is not known. What a step that is ``erased`` gave was erased on request.
     """
 
     key: str
@@ -232,6 +233,7 @@ class StepInfo(Struct, frozen=True, kw_only=True):
     attempts: int = 1
     error: str | None = None
     seconds: float | None = None
+    erased: bool = False
 
 
 class Page(Struct, Generic[T], frozen=True):

@@ -116,9 +116,9 @@ def test_backup_and_restore(call: Call, shop: Call, memdir: Path) -> None:
     restored = ("restore", "all.holdfast", "--store", "files:///restored")
     assert call(*restored).out.splitlines() == [
         "Taken in: 2 runs.",
-        "  blocked, since it had not ended: holdfast unblock s",
-        "  paused schedule: holdfast schedule daily --resume",
-        "  paused hook: holdfast hook chat --resume",
+        "  blocked, since it had not ended: holdfast unblock s --store files:///restored",
+        "  paused schedule: holdfast schedule daily --resume --store files:///restored",
+        "  paused hook: holdfast hook chat --resume --store files:///restored",
     ]
     assert call(*restored).out == "Nothing was taken in: all 2 runs of it are here already.\n"
     given = call(*restored, "--json").json

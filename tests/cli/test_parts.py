@@ -15,7 +15,7 @@ from holdfast.cli.difference import Difference, differences
 from holdfast.cli.live import plain
 from holdfast.cli.options import DURATION, JSON, MOMENT
 from holdfast.cli.rendering import one_line, short, span
-from holdfast.cli.story import Story, fan_name, fan_of, node_of, step_name
+from holdfast.cli.story import Story, fan_name, fan_of, node_of, step_name, task_name
 from holdfast.views import EntryContents, Field
 
 # --- differences
@@ -212,13 +212,58 @@ def test_a_story_of_nodes() -> None:
     assert lines_of(
         ("saved", {"queue": ["plan"], "step": 0}),
         ("done", {"key": "plan#1/think#1", "digest": "d"}),
-        ("saved", {"queue": ["fetch:1", "fetch:2"], "node": "plan", "step": 1}),
-        ("saved", {"queue": ["fetch:2"], "node": "fetch", "step": 2}),
-        ("saved", {"queue": ["build"], "node": "fetch", "step": 3}),
-        ("done", {"key": "build#1/build#1", "result": {}}),
-        ("saved", {"queue": [], "node": "build", "step": 4}),
-        ("saved", {"next": "tool", "step": 5}),
-    ) == ["  ✓ think", "✓ plan  2.0 s", "✓ fetch  2 of 2  2.0 s", "✓ build  1.0 s", "· saved  next tool"]
+        ("saved", {"queue": ["fetch:1", "fetch:2"], "node": "plan", "step": 1, "seconds": 0.5}),
+        ("saved", {"queue": ["fetch:2"], "node": "fetch", "step": 2, "seconds": 0.5}),
+        ("saved", {"queue": ["build"], "node": "fetch", "step": 3, "seconds": 1.2}),
+        ("done", {"key": "build#1/build#1", "result": {}, "seconds": 0.3}),
+        ("saved", {"queue": ["rest"], "node": "build", "step": 4}),
+        ("saved", {"queue": [], "node": "rest", "step": 5}),  # it says nothing: somebody may have slept meanwhile
+        ("saved", {"next": "tool", "step": 6}),
+    ) == ["  ✓ think", "✓ plan  0.5 s", "✓ fetch  2 of 2  1.5 s", "✓ build  0.3 s", "✓ rest", "· saved  next tool"]
+
+
+def test_a_story_of_nodes_that_are_effects() -> None:
+    began = {"tool": "send", "target": None}
+    failure = {"error": "RuntimeError: no pigeons", "node": "check#1", "seconds": 0.2}
+    assert lines_of(
+        ("saved", {"queue": ["send"]}),
+        ("intended", {"key": "send#1", **began}),
+        ("done", {"key": "send#1", "intent": 1, "seconds": 0.5}),
+        ("saved", {"queue": ["load:1"], "node": "send", "seconds": 0.5}),
+        ("intended", {"key": "load#1.1", **began}),
+        ("done", {"key": "load#1.1", "intent": 4}),
+        ("saved", {"queue": ["check"], "node": "load"}),
+        ("rollback_begun", {"to": 0, "plan": [4, 1], "failure": failure}),
+        ("undone", {"effect": 4, "ok": True}),
+        ("undone", {"effect": 1, "ok": False, "error": "OSError: gone"}),
+        ("rewound", {"to": 0}),
+        ("failed", failure),
+        ("retried", {"keys": []}),
+        ("intended", {"key": "send#1", **began}),
+        ("raised", {"key": "send#1", "intent": 13, "error": "ValueError: no", "final": True}),
+        ("failed", {"error": "ValueError: no", "node": "send#1"}),
+    ) == [
+        "✓ send  0.5 s",
+        "✓ load  1 of 1",
+        "✗ check  RuntimeError: no pigeons  0.2 s",
+        "· rolls back to entry 0",
+        "↶ undo of entry 4",
+        "✗ undo of entry 1  OSError: gone",
+        "↶ rolled back to entry 0  1 undone, 1 failed",
+        "· tried again",
+        "✗ send  ValueError: no",
+    ]
+
+
+def test_a_step_that_is_begun_anew_took_no_longer_than_since_then() -> None:
+    begun = ("intended", {"key": "charge#1", "target": None})
+    nothing = ("created", dict[str, Any]())
+    assert lines_of(begun, nothing, nothing, begun, ("done", {"key": "charge#1", "intent": 3})) == ["✓ charge  1.0 s"]
+
+
+def test_the_names_of_calls_of_nodes() -> None:
+    names = [task_name(path) for path in ("check#1", "check#2", "fetch#1.3", "fetch#2.3")]
+    assert names == ["check", "check (visit 2)", "fetch (item 3)", "fetch (visit 2, item 3)"]
 
 
 def test_the_names_in_keys() -> None:

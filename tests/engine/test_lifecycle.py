@@ -426,3 +426,18 @@ def test_a_handle_is_not_carried_over_a_fork(hf: Holdfast) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     run.save("parent again")
     assert run.checkpoint().state == "parent again"
+
+
+def test_what_a_run_waits_for_is_told_as_it_looks_from_here(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that only looks declares nothing, whatever workers do."""
+
+    @holdfast.workflow(name="hello")
+    def hello() -> None:
+        """Does nothing."""
+
+    run = hf.enqueue(hello, id="hello-1")
+    assert run.info().reason is None
+    monkeypatch.setattr("holdfast.engine.run.registered_names", frozenset)
+    assert run.info().reason == (
+        "waits for a process that declares workflow 'hello', as this one does not; a worker that does goes on with it"
+    )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import Holdfast, Run, Status
+from holdfast import Holdfast, Run, Status, step, workflow
 from holdfast.errors import DefinitionChanged, NoCheckpoint, Redacted, RunDamaged, UsageError
 from holdfast.model import Entry, RunRecord
 
@@ -465,3 +465,90 @@ def test_a_parked_run_stays_parked(hf: Holdfast, opened: Callable[..., Holdfast]
     before = copy.info()
     copy.redact(*seqs(copy, "created"))
     assert (copy.status, copy.info().reason) == (Status.BLOCKED, before.reason)
+
+
+# --- why a run was parked
+
+
+def parked(hf: Holdfast) -> Run:
+    """A run that is not known to have paid: its record says so, with the error, which has the secret in it."""
+
+    @step
+    def look(colour: str) -> str:
+        return f"{colour}, a little of white"
+
+    @step(at_most_once=True)
+    def pay(to: str) -> None:
+        raise TimeoutError(f"no answer for {to}")
+
+    @workflow(name="paying")
+    def paying(to: str) -> None:
+        look("purple")
+        pay(to)
+
+    run = hf.start(paying, SECRET, id="paying")
+    assert run.status is Status.BLOCKED
+    assert SECRET in (run.info().reason or "")
+    return run
+
+
+def test_why_a_run_was_parked_goes_with_what_it_quotes(hf: Holdfast, raw_bytes: Callable[..., bytes]) -> None:
+    run = parked(hf)
+    run.redact(*(entry.seq for entry in run.history()))
+    reason = run.info().reason or ""
+    assert (run.status, "run.unblock()" in reason, SECRET in reason) == (Status.BLOCKED, True, False)
+    hf.close()
+    assert SECRET.encode() not in raw_bytes()
+
+
+def test_what_was_unblocked_can_be_erased(hf: Holdfast, raw_bytes: Callable[..., bytes]) -> None:
+    run = parked(hf)
+    run.unblock(by="operator")
+    [unblocked] = seqs(run, "unblocked")
+    run.redact(*(entry.seq for entry in run.history()))
+    assert run.entry(unblocked).contents == {"by": "operator", "erased": True}
+    run.audit()
+    hf.close()
+    assert SECRET.encode() not in raw_bytes()
+
+
+def test_why_a_run_was_parked_stays_if_it_has_nothing_of_what_is_erased(hf: Holdfast) -> None:
+    run = parked(hf)
+    reason = run.info().reason
+    run.redact(*seqs(run, "done"))
+    assert run.info().reason == reason
+    run.redact(*seqs(run, "raised"))
+    assert run.info().reason != reason
+
+
+def test_every_kind_of_ending_can_be_erased(hf: Holdfast, raw_bytes: Callable[..., bytes]) -> None:
+    hf.run("failed").fail(ValueError(SECRET))
+    hf.run("cancelled").cancel(SECRET)
+    hf.run("completed").complete(SECRET)
+    for id in ("failed", "cancelled", "completed"):
+        run = hf.get(id)
+        run.redact(*seqs(run, id))
+        assert str(run.status) == id
+    hf.close()
+    assert SECRET.encode() not in raw_bytes()
+
+
+def test_what_failed_is_tried_again_also_after_its_error_was_erased(hf: Holdfast) -> None:
+    tried: list[str] = []
+
+    @step
+    def deliver(to: str) -> str:
+        tried.append(to)
+        if len(tried) == 1:
+            raise ValueError(f"nobody at {to}")
+        return "delivered"
+
+    @workflow(name="delivering")
+    def delivering(to: str) -> str:
+        return deliver(to)
+
+    run = hf.start(delivering, SECRET, id="delivering")
+    assert run.status is Status.FAILED
+    run.redact(*seqs(run, "failed"), *seqs(run, "raised"))
+    run.retry()
+    assert run.result() == "delivered"

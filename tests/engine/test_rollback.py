@@ -15,6 +15,8 @@ from holdfast.errors import (
     UndoRefused,
     UsageError,
 )
+from holdfast.fold import Fold
+from holdfast.model import Kind
 
 
 class Killed(BaseException):
@@ -522,3 +524,16 @@ def test_a_rollback_may_give_the_run_up(hf: Holdfast) -> None:
     run.rollback(to=start, then="cancelled")
     assert names() == ["a"]
     assert run.status == "cancelled"
+
+
+def test_what_is_tried_on_a_copy_stays_with_it() -> None:
+    """Of a rollback under way, too: what the copy has undone, the other one has not."""
+    fold = Fold("run")
+    fold.add(0, Kind.CREATED, 0, {})
+    fold.add(1, Kind.MARKED, 0, {"key": "k", "tool": "t", "reversible": True})
+    fold.add(2, Kind.ROLLBACK_BEGUN, 0, {"to": 0, "plan": [1]})
+    copy = fold.copy()
+    copy.add(3, Kind.UNDONE, 0, {"effect": 1, "ok": True})
+    for one in (fold, copy):
+        one.add(one.seq + 1, Kind.REWOUND, 0, {"to": 0})
+    assert (fold.ledger[1].status, copy.ledger[1].status) == ("left", "undone")

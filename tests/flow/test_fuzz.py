@@ -29,7 +29,7 @@ steps:
     for_each: "{{ vars.days }}"
     steps: [{id: one, run: "echo {{ item | quote }}", when: index > 0}]
   - {id: ask, ask: {prompt: ok?, fields: [{name: a, type: integer}]}, timeout: 5m}
-  - {id: poll, loop: 3, until: steps.poll.exit_code == 0, delay: 1s, http: {url: "http://h", json: [1]}}
+  - {id: poll, loop: 3, until: steps.poll.status_code == 0, delay: 1s, http: {url: "http://h", json: [1]}}
   - {id: both, parallel: [{id: x, wait: 1s}, {id: y, run: z, on_failure: skip}], breakpoint: after}
   - {id: end, set: {n: "{{ vars.n + 1 }}"}, on_failure: {goto: build}}
 outputs: {n: "{{ vars.n }}"}

@@ -352,8 +352,9 @@ def test_outputs_are_the_result(load: Any, mem: Holdfast) -> None:
 
 
 def test_an_output_that_cannot_be_made_fails_the_run(load: Any, mem: Holdfast) -> None:
-    run = load(steps("- {id: a, run: 'true'}") + "outputs: {n: '{{ steps.a.nope }}'}\n").start(mem)
-    with pytest.raises(holdfast.TemplateRefused, match=r"`outputs.n` \(.*flow.yaml\) is refused: there is no 'nope'"):
+    run = load(steps("- {id: a, run: 'true', when: 'false'}") + "outputs: {n: '{{ steps.a.stdout }}'}\n").start(mem)
+    why = r"`outputs.n` \(.*flow.yaml\) is refused: there is no 'stdout', only status; the run keeps the definition"
+    with pytest.raises(holdfast.TemplateRefused, match=why):
         run.result()
 
 

@@ -193,15 +193,14 @@ def test_a_function_that_ends_the_process_fails_its_step(load: Any, mem: Holdfas
 @pytest.mark.parametrize(
     ("undo", "done", "why"),
     [
-        ("rm {{ steps.a.nope | quote }}", False, "there is no 'nope'"),
+        ("rm {{ steps.a[vars.part] | quote }}", False, "there is no 'nope'"),
         ("rm {{ (steps.a.stdout | from_json).name | quote }}", True, "it was done, and nothing can take it back"),
     ],
 )
 def test_an_undo_that_cannot_be_filled_in_is_found_before_the_act_where_it_can(
     load: Any, mem: Holdfast, memdir: Path, undo: str, done: bool, why: str
 ) -> None:
-    run = load(f"steps:\n  - id: a\n    run: 'touch made; echo [1]'\n    undo: {undo}\n    on_failure: skip\n").start(
-        mem
-    )
+    text = f"steps:\n  - id: a\n    run: 'touch made; echo [1]'\n    undo: {undo}\n    on_failure: skip\n"
+    run = load(f"vars: {{part: nope}}\n{text}").start(mem)
     assert why in run.checkpoint().state["steps"]["a"]["error"]
     assert (memdir / "made").exists() is done

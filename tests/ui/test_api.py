@@ -182,6 +182,11 @@ def test_several_runs_are_cancelled_after_a_look(api: TestClient, office_hf: Hol
         ("waiting", True),
     ]
     assert api.post("/api/v1/cancel", json={}).status_code == 422
+    assert api.post("/api/v1/cancel", json={"runs": ["p1"], "why": "w", "undo": True}).status_code == 200
+    for act in ("retry", "unblock"):
+        for extra in ({"why": "w"}, {"undo": True}):
+            refused = api.post(f"/api/v1/{act}", json={"runs": ["p1"], **extra})
+            assert (refused.status_code, next(iter(extra)) in refused.json()["detail"]) == (422, True)
     assert api.post("/api/v1/prune", json={"statuses": ["failed"], "dry_run": True}).json()["runs"] == ["broken"]
 
 

@@ -218,6 +218,7 @@ def test_a_schedule_is_made_and_changed(api: TestClient, office_hf: Holdfast) ->
     body = {"workflow": "office-order", "input": {"order": "A", "cents": 1}, "cron": "0 3 * * *", "tags": {"t": "1"}}
     made = api.put(path, json=body)
     assert (made.status_code, made.json()["id"], made.json()["cron"]) == (200, "a/b", "0 3 * * *")
+    assert made.json()["set_by"] == "operator"
     assert api.post(f"{path}/pause").json()["paused"]
     changed = api.put(path, json={**body, "cron": "0 4 * * *", "tz": "Europe/Berlin", "catch_up": "none"})
     assert (changed.json()["cron"], changed.json()["tz"], changed.json()["paused"]) == (

@@ -189,15 +189,94 @@ def test_what_a_rollback_undid_is_marked() -> None:
     ]
 
 
-def test_nodes_of_a_graph_begin_when_they_are_queued() -> None:
+def test_a_node_of_a_graph_is_as_long_as_its_call_took_and_not_as_its_process_was_dead() -> None:
     bars = told(
         CREATED,
-        (0, "saved", {"queue": ["a", "b"]}),
-        (2, "saved", {"node": "a", "queue": ["b", "c"]}),
-        (3, "saved", {"node": "b", "queue": ["c"]}),
-        (5, "saved", {"node": "c", "queue": []}),
+        (0, "saved", {"queue": ["a", "b", "m:1", "m:2"]}),
+        (9, "saved", {"node": "a", "queue": ["b", "m:1", "m:2"], "seconds": 0.5}),
+        (10, "saved", {"node": "m", "queue": ["b", "m:2"], "seconds": 1}),
+        (12, "saved", {"node": "m", "queue": ["b"], "seconds": 2.5}),
+        (20, "saved", {"node": "b", "queue": ["c"]}),
+        (20.04, "saved", {"node": "c", "queue": []}),
     )
-    assert [(bar.name, spans(bar)[0][:2]) for bar in bars] == [("a", (0, 2)), ("b", (0, 3)), ("c", (2, 5))]
+    assert [(bar.name, spans(bar)[0][:2], bar.timed) for bar in bars] == [
+        ("a", (8.5, 9), True),
+        ("m", (9, 10), True),
+        ("m", (9.5, 12), True),
+        ("b", (20, 20), False),  # it says nothing, and nobody knows who slept before
+        ("c", (20, 20.04), True),
+    ]
+
+
+def test_a_node_that_can_be_undone_has_one_bar() -> None:
+    entries = (
+        CREATED,
+        (0, "saved", {"queue": ["send"]}),
+        (0, "intended", {"key": "send#1", "tool": "send", "target": None}),
+        (30, "intended", {"key": "send#1", "tool": "send", "target": None}),  # of the next process
+        (31, "done", {"key": "send#1", "intent": 3, "result": {}, "seconds": 1}),
+        (31, "saved", {"node": "send", "queue": ["pack:1"], "seconds": 1}),
+        (31, "intended", {"key": "pack#1.1", "tool": "pack", "target": None}),
+        (50, "done", {"key": "pack#1.1", "intent": 6, "result": {}}),  # it waited for a person
+        (50, "saved", {"node": "pack", "queue": []}),
+    )
+    send, pack = told(*entries)
+    assert (send.name, send.status, spans(send)) == ("send", "done", [(30, 31, "work")])
+    assert (pack.status, spans(pack)) == ("done", [(49.95, 50, "work")])
+    undone = ((60, "rollback_begun", {"to": 0, "plan": [6, 3]}), (61, "undone", {"effect": 3, "ok": True}))
+    bars = told(*entries, *undone, live={0, 9, 10}, running=False)
+    assert [(bar.name, bar.status) for bar in bars] == [
+        ("send", "undone"),
+        ("pack #1.1", "done"),
+        ("rolls back to entry 0", "not done"),
+    ]
+
+
+def test_a_node_of_which_a_person_said_that_it_was_done_has_one_bar() -> None:
+    bars = told(
+        CREATED,
+        (0, "saved", {"queue": ["send"]}),
+        (0, "intended", {"key": "send#1", "tool": "send", "target": None}),
+        (30, "resolved", {"key": "send#1", "intent": 2, "done": True, "by": "gina"}),
+        (40, "saved", {"node": "send", "queue": ["rest"]}),
+        (40.1, "saved", {"node": "rest", "queue": []}),
+    )
+    assert [(bar.name, bar.status) for bar in bars] == [("send", "done"), ("rest", "done")]
+
+
+FAILURE = {"error": "RuntimeError: no pigeons", "node": "check#2", "seconds": 0.5}
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        [(9, "failed", FAILURE)],
+        [
+            (9, "rollback_begun", {"to": 0, "plan": [], "failure": FAILURE}),
+            (9, "rewound", {"to": 0}),
+            (9, "failed", FAILURE),
+        ],
+    ],
+)
+def test_the_node_that_a_graph_failed_at_has_a_bar(end: list[Any]) -> None:
+    check, *others = told(CREATED, (0, "saved", {"queue": ["check"]}), *end, running=False)
+    assert (check.name, check.status, check.error, check.live) == (
+        "check (visit 2)",
+        "failed",
+        "RuntimeError: no pigeons",
+        True,
+    )
+    assert spans(check) == [(8.5, 9, "failed")]
+    assert [bar.name for bar in others] == ["rolls back to entry 0"][: len(end) - 1]
+
+
+def test_an_effect_that_failed_has_a_bar_already_and_one_more_when_it_fails_again() -> None:
+    raised = {"key": "check#2", "intent": 2, "error": FAILURE["error"], "final": True}
+    begun = (1, "intended", {"key": "check#2", "tool": "check", "target": None})
+    once = (CREATED, (0, "saved", {"queue": ["check"]}), begun, (2, "raised", raised), (2, "failed", FAILURE))
+    assert [bar.status for bar in told(*once, running=False)] == ["failed"]
+    again = told(*once, (5, "retried", {"keys": ["check#2"]}), (6, "failed", FAILURE), running=False)
+    assert [bar.status for bar in again] == ["failed", "failed"]
 
 
 def test_the_step_of_a_flow_is_its_node() -> None:
@@ -207,8 +286,8 @@ def test_the_step_of_a_flow_is_its_node() -> None:
         (1, "intended", {"key": "build#1/build#1", "target": "make"}),
         (2, "done", {"key": "build#1/build#1", "intent": 2}),
         (2, "saved", {"node": "build", "queue": ["test"]}),
-        (4, "saved", {"node": "test", "queue": ["build"]}),
-        (5, "saved", {"node": "build", "queue": []}),
+        (4, "saved", {"node": "test", "queue": ["build"], "seconds": 2}),
+        (5, "saved", {"node": "build", "queue": [], "seconds": 1}),
     )
     assert [(bar.name, bar.lane, spans(bar)[0][:2]) for bar in bars] == [
         ("build", "", (1, 2)),

@@ -43,6 +43,13 @@ def variables_of(flow: Flow, given: Any, texts: tuple[tuple[str, str], ...]) -> 
     return {**(given or {}), **flow.parse_vars([f"{name}={text}" for name, text in texts])}
 
 
+def check_variables(flow: Flow, variables: dict[str, Any]) -> None:
+    """Refuse values that do not fit, before anything is made or said; raises `VarsRefused`."""
+    from holdfast.flow.values import start_values
+
+    start_values(flow.definition, variables)
+
+
 def declare(run: Run) -> None:
     """Let this process drive the run, if it is a flow's: what it does is kept with it."""
     if run.info().workflow == FLOW:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from holdfast.cli.remedies import STORE, quoted
 from holdfast.errors import StoreNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -93,10 +94,17 @@ def with_store(*, make: bool = False) -> Callable[[F], F]:
 
 def store_option(function: F) -> F:
     """The option ``--store`` alone."""
+
+    def note(ctx: click.Context, param: click.Parameter, url: str | None) -> str | None:
+        if ctx.get_parameter_source(param.name or "") is click.core.ParameterSource.COMMANDLINE:
+            ctx.meta[STORE] = url  # commands that are told name it, too
+        return url
+
     return click.option(
         "--store",
         envvar="HOLDFAST_STORE",
         metavar="URL",
+        callback=note,
         help=f"The store, such as sqlite:///runs.db. Else HOLDFAST_STORE, or {DEFAULT_STORE}.",
     )(function)
 
@@ -112,7 +120,7 @@ def opened(url: str | None, *, make: bool = False) -> Holdfast:
             raise StoreNotFound(
                 path, "there is no store in this folder; `holdfast init` makes one, --store or HOLDFAST_STORE names one"
             )
-        raise StoreNotFound(url, f"there is nothing at {path}; `holdfast init --store {url}` makes it")
+        raise StoreNotFound(url, f"there is nothing at {path}; `holdfast init --store {quoted(url)}` makes it")
     if path is not None and not os.path.exists(path):
         click.echo(f"There was no store at {path}: a new one is made.", err=True)
     return holdfast.open(url or DEFAULT_STORE, keys=_keys(), secrets=os.environ.get)
@@ -250,7 +258,12 @@ def filter_options(function: F) -> F:
 
 def by_option(function: F) -> F:
     """The option ``--by``: who did it, for the journal."""
-    return click.option("--by", metavar="NAME", help="Who does this; it is kept with what is done.")(function)
+    return by_option_of("Who does this; it is kept with what is done.")(function)
+
+
+def by_option_of(help: str) -> Callable[[F], F]:
+    """The option ``--by`` of a command that keeps it with a part of what it does, which the help names."""
+    return click.option("--by", metavar="NAME", help=help)
 
 
 def yes_option(function: F) -> F:
@@ -261,6 +274,20 @@ def yes_option(function: F) -> F:
 def was_given(name: str) -> bool:
     """Whether the parameter of the command stands on the command line: null is a value, too."""
     return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
+def options_given(*names: str) -> list[str]:
+    """Which of these parameters stand on the command line, as options."""
+    params = {param.name: param.opts[0] for param in click.get_current_context().command.params}
+    return [params[name] for name in names if was_given(name)]
+
+
+def only_one(*names: str) -> str | None:
+    """The one of these options that is given, or None; raises `UsageError` if several are."""
+    given = options_given(*names)
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} do not go together: say one of them")
+    return given[0] if given else None
 
 
 # --- kinds of values
@@ -294,6 +321,22 @@ class _Duration(Kind):
             return timedelta(**{_UNITS[match[2]]: float(match[1])})
         except OverflowError:
             self.fail(f"{value!r} is too long", param, ctx)
+
+
+class _Seconds(Kind):
+    """A duration, or a plain number of seconds; in seconds."""
+
+    name = "DURATION|SECONDS"
+
+    def __init__(self, *, above_0: bool = False) -> None:
+        self._range = click.FloatRange(min=0, min_open=above_0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            seconds = float(value)
+        except ValueError:
+            seconds = DURATION.convert(value, param, ctx).total_seconds()
+        return self._range.convert(seconds, param, ctx)
 
 
 class _Moment(Kind):
@@ -375,3 +418,4 @@ def _refuse_constant(name: str) -> Any:
 
 
 PAIR, DURATION, MOMENT, JSON, ANSWER = _Pair(), _Duration(), _Moment(), _Json(), _Answer()
+SECONDS, SECONDS_ABOVE_0 = _Seconds(), _Seconds(above_0=True)

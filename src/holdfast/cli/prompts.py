@@ -13,7 +13,7 @@ from holdfast.errors import AnswerRefused
 from holdfast.forms import Form, check_answer
 from holdfast.views import Field, Question
 
-_YES = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+YES = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
 _HINTS = {
     "integer": "a whole number",
     "number": "a number",
@@ -118,9 +118,9 @@ def _parsed(field: Field, text: str) -> Any:
     bare = text.strip()
     match field.type:
         case "boolean":
-            if bare.lower() not in _YES:
+            if bare.lower() not in YES:
                 raise ValueError(f"{bare!r} is neither y nor n")
-            return _YES[bare.lower()]
+            return YES[bare.lower()]
         case "choice":
             return _chosen(field, bare)
         case "list":
@@ -170,7 +170,7 @@ def _json(text: str) -> Any:
 
 
 def _read_yes(text: str) -> bool:
-    return _YES.get(input(text).strip().lower(), False)
+    return YES.get(input(text).strip().lower(), False)
 
 
 # --- what is shown

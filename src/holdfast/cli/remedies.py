@@ -9,15 +9,36 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 
+import click
+
 from holdfast.errors import KeyMissing, RunNotFound, WorkflowMissing
+
+STORE = "holdfast.store"  # in the meta of click's context: the URL that stands on the command line, if one does
 
 
 def command_line(name: str, *arguments: str, options: Sequence[str] = ()) -> str:
     """A command as a person would type it, also about a run whose id looks like an option, or has a line break."""
+    options = [*options, *(store_words() if "--store" not in options else ())]
     words = [name, *arguments, *options]
     if any(argument.startswith("-") for argument in arguments):
         words = [name, *options, "--", *arguments]
     return " ".join(["holdfast", *map(quoted, words)])
+
+
+def store_words() -> tuple[str, ...]:
+    """What names the store in another command: the option of this one, and nothing where none was given.
+
+    A password is left out; PGPASSWORD, or whatever else libpq reads, has it.
+    """
+    context = click.get_current_context(silent=True)
+    url = context.meta.get(STORE) if context is not None else None
+    if not url:
+        return ()
+    if url.startswith(("sqlite:", "files:")):  # a path may have any character
+        return "--store", url
+    from holdfast.stores.postgres_url import masked
+
+    return "--store", masked(url)
 
 
 def quoted(word: str) -> str:
@@ -37,7 +58,7 @@ def told_error(error: BaseException) -> str:
     """An error for people at a terminal."""
     run = getattr(error, "run", None)
     if isinstance(error, RunNotFound):
-        return f"there is no run {error.run!r} here; `holdfast runs` lists those that are"
+        return f"there is no run {error.run!r} here; `{command_line('runs')}` lists those that are"
     text = in_commands(str(error), run)
     if isinstance(error, WorkflowMissing):
         return text.replace("import the module that declares it", "name its module with --module")
@@ -72,8 +93,9 @@ _CALLS: list[tuple[re.Pattern[str], Callable[[str, re.Match[str]], str]]] = [
         (r"`?run\.resume\(\)`?", _by("resume")),
         (r"`?run\.fork\(\)`?", _by("fork")),
         (r"`?run\.questions\(\)`?", _by("questions")),
-        (r"`?hf\.schedules\(\)`?", lambda *_: "`holdfast schedules`"),
+        (r"`?hf\.schedules\(\)`?", lambda *_: f"`{command_line('schedules')}`"),
         (r"`?run\.effects\(\)`?", _by("effects")),
+        (r"`holdfast migrate`", lambda *_: f"`{command_line('migrate')}`"),  # with the store that it is about
         (r"`?run\.resolve\(\.\.\.\)`?", _by("resolve")),
         (r"run\.rollback\(to=(?P<to>\d+)\)", lambda run, at: command_line("rollback", run, options=["--to", at["to"]])),
         (r"run\.resolve\((?P<key>'[^']*'|\"[^\"]*\"), done=True, result=\.\.\.\) or done=False", _resolved),

@@ -11,7 +11,7 @@ import os
 import re
 import select
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import cache
@@ -21,7 +21,7 @@ import click
 import msgspec
 
 from holdfast.cli.remedies import command_line, in_commands
-from holdfast.views import RunInfo
+from holdfast.views import Effect, RunInfo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -266,17 +266,29 @@ def clock(at: datetime, zone: str | None = None) -> str:
 # --- runs
 
 
-def run_rows(infos: Iterable[RunInfo], dead: Collection[str] = ()) -> list[list[Any]]:
-    """Runs as rows of `RUN_TITLES`; the processes of those in ``dead`` have died."""
+def run_rows(
+    infos: Iterable[RunInfo], dead: Collection[str] = (), rolling: Mapping[str, str] | None = None
+) -> list[list[Any]]:
+    """Runs as rows of `RUN_TITLES`; the processes of those in ``dead`` have died, those in ``rolling`` roll back."""
     rows: list[list[Any]] = []
     for info in infos:
-        note = _died(info) if info.id in dead else note_on(info)
+        parts = [(rolling or {}).get(info.id), _died(info) if info.id in dead else None]
+        note = "; ".join(part for part in parts if part) or note_on(info)
         rows.append([info.id, status_text(info.status), workflow_of(info), ago(info.created_at), info.seq + 1, note])
     return rows
 
 
 _FOR_A_WORKER = re.compile("waits for (a process that declares|another process: workflow .* is not declared)")
 RUN_TITLES = ("run", "status", "workflow", "created", "entries", "")
+
+
+def undo_word(effect: Effect) -> str:
+    """Whether a rollback would undo an effect, in a word or two."""
+    if effect.status in ("repeated", "raised"):
+        return "not needed"
+    if effect.status == "undone":
+        return "already"
+    return "yes" if effect.reversible and effect.status not in ("undo_failed", "left") else "no"
 
 
 def workflow_of(info: RunInfo) -> str:

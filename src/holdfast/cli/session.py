@@ -28,6 +28,7 @@ from holdfast.cli.rendering import (
     write_json,
 )
 from holdfast.cli.story import Follower
+from holdfast.cli.unfinished import rolling_back
 from holdfast.engine import Holdfast
 from holdfast.engine.inputs import QUEUE
 from holdfast.engine.pauses import INTERRUPT
@@ -166,7 +167,7 @@ class Session:
         took = (info.updated_at - info.created_at).total_seconds()
         told = {
             Status.COMPLETED: f"in {span(took)}",
-            Status.RUNNING: "by another process" if not died(self.hf, info) else DIED,
+            Status.RUNNING: self._driven(info),
             Status.WAITING: _awaited(info, data.get("questions", ())),
         }.get(info.status, data.get("error") or in_commands(info.reason or "", info.id))
         where.print(mark.append(f"  {one_line(info.id)}", style="bold").append(f"  {one_line(told)}" if told else ""))
@@ -179,6 +180,12 @@ class Session:
         ways = hints(self.hf, run, info, data.get("questions", ()), self.again)
         for way in [command_line("show", info.id), *ways] if info.status in _PUZZLING else ways:
             where.print(Text(f"  {way}", style="dim"), soft_wrap=True)
+
+    def _driven(self, info: RunInfo) -> str:
+        """Who drives a run that is not driven here any more."""
+        dead = dead_of(self.hf, [info])
+        told = [DIED if dead else "by another process", *rolling_back(self.hf, [info], dead).values()]
+        return "; ".join(told)
 
 
 def _awaited(info: RunInfo, questions: list[Question]) -> str:
@@ -268,7 +275,8 @@ def outcome(run: Run, info: RunInfo) -> dict[str, Any]:
     checkpoint = run.checkpoint()
     if info.status is Status.COMPLETED:
         return {"result": checkpoint.raw_result}
-    return {"error": checkpoint.error}
+    node = checkpoint.failed_at
+    return {"error": checkpoint.error, **({"failed_at": node} if node is not None else {})}
 
 
 def open_runs(hf: Holdfast, run: Run) -> Iterator[Run]:

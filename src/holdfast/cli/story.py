@@ -16,6 +16,7 @@ from holdfast.cli.rendering import clock, one_line, short, span
 from holdfast.engine import Holdfast
 from holdfast.engine.outputs import Activity
 from holdfast.engine.run import Run
+from holdfast.engine.streams import Reader
 from holdfast.errors import RunNotFound
 from holdfast.fold import name_in
 from holdfast.model import Kind, Status
@@ -24,6 +25,7 @@ from holdfast.views import EntryContents, moment
 _NO_STEPS = frozenset({"now", "random", "uuid", "first", "timeout", "sleep", "receive"})
 _BRANCHING = frozenset({"map", "gather", "first", "timeout", ""})
 _ERROR = 200  # characters of a step's error; that of the run is told in full
+AT_ONCE = 0.3  # seconds: a node that ended so soon after it was next was carried out by one process, without a wait
 _FAN = re.compile(r"(.*#\d+)\.\d+/")
 
 
@@ -72,6 +74,23 @@ def step_name(key: str) -> str:
     return name_in(key) if number == "1" else f"{name.rpartition('/')[2]} #{number}"
 
 
+def task_name(path: str) -> str:
+    """A call of a node for people: ``check`` of ``check#1``, ``check (visit 2)``, ``fetch (item 3)``."""
+    node, _, numbers = path.rpartition("#")
+    visit, _, item = numbers.partition(".")
+    more = [f"visit {visit}" if visit != "1" else "", f"item {item}" if item else ""]
+    return f"{node} ({', '.join(part for part in more if part)})" if any(more) else node
+
+
+def covered(spans: list[tuple[datetime, datetime]]) -> float:
+    """The seconds in which at least one of these was going on."""
+    total, end = timedelta(), datetime.min.replace(tzinfo=UTC)
+    for start, stop in sorted(spans):
+        total += max(stop - max(start, end), timedelta())
+        end = max(end, stop)
+    return total.total_seconds()
+
+
 class Story:
     """What happens in one run, line by line."""
 
@@ -86,6 +105,10 @@ class Story:
         self.maps: dict[str, tuple[int, int]] = {}  # of the nodes that map: how many items are done, and of how many
         self.by_hand = False  # whether a loop of one's own drives it, and not a workflow or graph
         self._told: set[str] = set()  # nodes whose own step had a line
+        self._in_graph = False
+        self._spans: dict[str, list[tuple[datetime, datetime]]] = {}  # of the nodes that map: when items were worked on
+        self._failures: set[str] = set()  # nodes of which a line says that they failed
+        self._undos: Counter[bool] | None = None  # of the rollback that goes on: how many succeeded, and how many not
 
     def tell(self, entry: EntryContents) -> Iterator[Told]:
         """The lines that an entry gives: none or a few."""
@@ -109,13 +132,25 @@ class Story:
     def _line(self, status: str, data: dict[str, Any], detail: str, at: datetime) -> Told:
         key = data["key"]
         begun = self.begun.pop(key, None)
-        if begun is None and node_of(key) == name_in(key) and fan_of(key) is None:  # the step of a flow
-            begun = self.queue.get(name_in(key))
-        seconds = data.get("seconds", (at - begun).total_seconds()) if begun is not None else None
+        seconds = data.get("seconds")
+        if seconds is None and node_of(key) == name_in(key) and fan_of(key) is None:  # the step of a flow
+            seconds = self._since_queued(name_in(key), at)
+        elif seconds is None and begun is not None and not self._is_node(key):
+            seconds = (at - begun).total_seconds()
         return Told(status, step_name(key), one_line(detail), seconds, fan_of(key), self.inset(key))
 
+    def _since_queued(self, node: str | None, at: datetime) -> float | None:
+        """How long a quick node took, whose entry does not tell; of another one, nobody knows who slept meanwhile."""
+        since = self.queue.get(str(node))
+        seconds = (at - since).total_seconds() if since is not None else AT_ONCE
+        return seconds if seconds < AT_ONCE else None
+
+    def _is_node(self, key: str) -> bool:
+        """Whether what a key stands for is a node that is an effect itself."""
+        return self._in_graph and "/" not in key
+
     def _intended(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
-        self.begun.setdefault(data["key"], at)
+        self.begun[data["key"]] = at  # also if it was begun before, by a process that has died since
         if data.get("target"):
             self.targets[data["key"]] = str(data["target"])
         return iter(())
@@ -124,6 +159,8 @@ class Story:
         key, attempts = data["key"], data.get("attempts", 1)
         self.waits.pop(key, None)
         self.attempts.pop(key, None)
+        if "intent" in data and self._is_node(key):  # which has its line when it is saved, right after this
+            return
         is_step = "digest" in data or "intent" in data or "tool" in data or name_in(f"/{key}") not in _NO_STEPS
         if is_step and not key.startswith("patched:"):
             if (node := node_of(key)) is not None and node == name_in(key) and fan_of(key) is None:
@@ -144,6 +181,7 @@ class Story:
         self.waits.pop(key, None)
         attempt = data.get("attempt", 1)
         last = short(error, _ERROR) + (f" (attempt {attempt})" if attempt > 1 else "")
+        self._failures.add(key)
         yield self._line("uncertain" if "uncertain" in data else "failed", data, last, at)
 
     def _saved(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
@@ -152,26 +190,29 @@ class Story:
         if self.by_hand or not isinstance(queue, list):
             yield Told("note", "saved", one_line(f"next {data['next']}") if data.get("next") else "")
             return
-        begun = self.queue.get(str(node))
-        seconds = (at - begun).total_seconds() if begun is not None else None
-        yield from self._node(node, seconds)
+        self._in_graph = True
+        yield from self._node(node, data.get("seconds"), at)
         names = [str(name).partition(":") for name in queue]
         for name, count in Counter(name for name, colon, _ in names if colon).items():
             self.maps.setdefault(name, (0, count))
         goes_on = node in self.maps  # other items of it are still to come
         self.queue = {name: self.queue.get(name, at) if name != node or goes_on else at for name, _, _ in names}
 
-    def _node(self, node: str | None, seconds: float | None) -> Iterator[Told]:
+    def _node(self, node: str | None, seconds: float | None, at: datetime) -> Iterator[Told]:
         if node is None:
             return
         if node in self.maps:
+            if seconds is not None:
+                self._spans.setdefault(node, []).append((at - timedelta(seconds=seconds), at))
             done, total = self.maps[node][0] + 1, self.maps[node][1]
             self.maps[node] = done, total
             if done >= total:
                 del self.maps[node]
-                yield Told("done", node, f"{total} of {total}", seconds)
+                spans = self._spans.pop(node, [])
+                took = covered(spans) if spans else self._since_queued(node, at)
+                yield Told("done", node, f"{total} of {total}", took)
         elif node not in self._told:
-            yield Told("done", node, "", seconds)
+            yield Told("done", node, "", seconds if seconds is not None else self._since_queued(node, at))
         self._told.discard(node)
 
     def _asked(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
@@ -205,13 +246,36 @@ class Story:
             yield Told("note" if data["stream"] == "notes" else "output", short(data["value"], 200))
 
     def _undone(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        if self._undos is not None:
+            self._undos[bool(data["ok"])] += 1
         status = "undone" if data["ok"] else "undo_failed"
         yield Told(status, f"undo of entry {data['effect']}", one_line(data.get("error") or ""))
 
     def _rewound(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         for kept in (self.begun, self.targets, self.attempts, self.waits, self.children, self.queue, self.maps):
             kept.clear()
-        yield Told("undone", f"rolled back to entry {data['to']}")
+        self._spans.clear()
+        undos, self._undos = self._undos, None
+        counts = f"{undos[True]} undone, {undos[False]} failed" if undos else ""
+        yield Told("undone", f"rolled back to entry {data['to']}", counts)
+
+    def _rolls_back(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        self._undos = Counter()
+        if "failure" not in data:
+            self._failures.clear()
+        yield from self._failed(data.get("failure") or {}, at)
+        yield from _said("note", "rolls back to entry {to}")(self, data, at)
+
+    def _failed(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        """The node of a graph with which a run has failed, if no line told it yet. How a run ends is told elsewhere."""
+        path = data.get("node")
+        if path is not None and path not in self._failures:
+            self._failures.add(path)
+            yield Told("failed", task_name(path), short(data.get("error") or "", _ERROR), data.get("seconds"))
+
+    def _retried(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+        self._failures.clear()
+        yield from _said("note", "tried again")(self, data, at)
 
 
 def _said(status: str, text: str) -> Any:
@@ -226,7 +290,6 @@ def _said(status: str, text: str) -> Any:
 
 _TELL: dict[str, Any] = {
     Kind.INTENDED: Story._intended,
-    Kind.STARTED: Story._intended,
     Kind.DONE: Story._done,
     Kind.MARKED: Story._done,
     Kind.RAISED: Story._raised,
@@ -240,10 +303,11 @@ _TELL: dict[str, Any] = {
     Kind.UNDONE: Story._undone,
     Kind.REWOUND: Story._rewound,
     Kind.CONTINUED: _said("note", "begins anew"),
-    Kind.RETRIED: _said("note", "tried again"),
+    Kind.RETRIED: Story._retried,
+    Kind.FAILED: Story._failed,
     Kind.UNBLOCKED: _said("note", "unblocked"),
     Kind.FORKED: _said("note", "forked from {from} at {at}"),
-    Kind.ROLLBACK_BEGUN: _said("note", "rolls back to entry {to}"),
+    Kind.ROLLBACK_BEGUN: Story._rolls_back,
 }
 
 
@@ -258,10 +322,9 @@ class Follower:
         self._hf = hf
         self._run: Run | None = None
         self._activity: Activity | None = None
-        self._after = -1
         self._shown = after  # what was there before is read, and not told
         self._time = datetime.min.replace(tzinfo=UTC)
-        self._events: Iterator[EntryContents] | None = None
+        self._reader: Reader | None = None
 
     def entries(self) -> list[tuple[Follower, EntryContents]]:
         """The entries that came since the last time, of this run and of its children, in the order of time."""
@@ -289,13 +352,8 @@ class Follower:
         info = self._run.info()
         self.story.by_hand = info.queue is None
         self.is_running = info.status is Status.RUNNING
-        while self._after < info.seq:
-            self._events = self._events or self._run.events(after=self._after if self._after >= 0 else None)
-            entry = next(self._events, None)
-            if entry is None:  # it had ended by then
-                self._events = None
-                continue
-            self._after = entry.seq
+        self._reader = self._reader or Reader(self._run, -1)
+        for entry in self._reader.all_there_is():
             if entry.kind == Kind.CHILD and "id" in entry.contents:
                 self._add_child(str(entry.contents["id"]), known=entry.seq <= self._shown)
             if entry.seq > self._shown:

@@ -18,6 +18,7 @@ from holdfast.engine.outcomes import Aborted
 from holdfast.engine.scope import Scope, StepNow
 from holdfast.engine.timing import tell_time
 from holdfast.errors import HoldfastError, LeaseLost, NotDone, UsageError
+from holdfast.fold import generation_at
 from holdfast.journal import Data
 from holdfast.model import Kind
 
@@ -87,7 +88,7 @@ def _era(execution: Execution, key: str) -> str:
     if begun is None:
         return execution.era(fold.generation)
     told = fold.ledger[begun].data.get("era")
-    return str(told) if told is not None else execution.era(fold.generation_at(begun, record.rewinds))
+    return str(told) if told is not None else execution.era(generation_at(begun, record.rewinds))
 
 
 def _at_most_once(

@@ -163,6 +163,29 @@ def restore(hf: Holdfast, path: str) -> Op[tuple[str, ...]]:
     return (yield Read(lambda: take_in(hf._store, _path_of(path)))).blocked  # type: ignore[no-any-return]
 
 
+class Words(NamedTuple):
+    """How messages speak of the file that is taken in."""
+
+    what: str
+    damaged: str
+    other: str
+    taken: str
+
+
+OF_BACKUPS = Words(
+    "backup",
+    "the backup file is damaged or cut short; nothing was restored.",
+    "this is not a backup of Holdfast; nothing was restored",
+    "a run of this id is in the store already; restore into an empty store",
+)
+OF_EXPORTS = Words(
+    "export",
+    "the exported file is damaged or cut short; nothing was imported.",
+    "this is not a file of `holdfast export`; nothing was imported",
+    "a run of this id is in the store already; import it into an empty store",
+)
+
+
 class TakenIn(NamedTuple):
     """What a restore has done: ids of runs and of schedules, and names of hooks."""
 
@@ -173,9 +196,9 @@ class TakenIn(NamedTuple):
     hooks: tuple[str, ...]  # which are paused
 
 
-def take_in(store: Store, path: str) -> TakenIn:
+def take_in(store: Store, path: str, words: Words = OF_BACKUPS) -> TakenIn:
     """Restore the file into a store, and tell what came of it."""
-    documents, archive = _read(path)
+    documents, archive = _read(path, words)
     known = {archived.record.uid for archived in archive}
     # A fork whose origin is not in the backup was deleted, with its origin, while the backup was made.
     whole = [archived for archived in archive if all(link.uid in known for link in archived.record.lineage)]
@@ -183,7 +206,7 @@ def take_in(store: Store, path: str) -> TakenIn:
     for archived in runs:
         record = archived.record
         if store.journal(record.uid) is not None or (not record.hidden and store.get(record.id) is not None):
-            raise RunExists(record.id, "a run of this id is in the store already; restore into an empty store")
+            raise RunExists(record.id, words.taken)
     parked: list[str] = []
     for archived in sorted(runs, key=lambda archived: len(archived.record.lineage)):
         record = replace(archived.record, worker=None, was=None)
@@ -223,22 +246,22 @@ def _is_here(store: Store, record: RunRecord) -> bool:
     )
 
 
-def _read(path: str) -> tuple[list[_Kept], list[Archived]]:
+def _read(path: str, words: Words) -> tuple[list[_Kept], list[Archived]]:
     """The documents and runs of a backup, after its digest was checked."""
     try:
         with open(path, "rb") as file:
             *lines, footer = file.read().splitlines(keepends=True)
         end: Any = msgspec.json.decode(footer)
         if end["sha256"] != sha256(b"".join(lines)).hexdigest() or end["runs"] != len(lines) - 1:
-            raise BackupDamaged(path, what="backup")
+            raise BackupDamaged(path, words.damaged, what=words.what)
         header: Any = msgspec.json.decode(lines[0])
         if header["format"] != FORMAT:
-            raise BackupDamaged(path, "this is not a backup of Holdfast; nothing was restored", what="backup")
+            raise BackupDamaged(path, words.other, what=words.what)
         if header["oldest_reader"] > READER:
-            raise StoreTooNew(path, "it was written by a newer Holdfast; upgrade this one", what="backup")
+            raise StoreTooNew(path, "it was written by a newer Holdfast; upgrade this one", what=words.what)
         documents = msgspec.json.decode(lines[0], type=_Header).documents
         return documents, [msgspec.json.decode(line, type=Archived) for line in lines[1:]]
     except OSError as error:
-        raise StoreError(path, f"it could not be read: {error.strerror}", what="backup") from error
+        raise StoreError(path, f"it could not be read: {error.strerror}", what=words.what) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise BackupDamaged(path, what="backup") from error
+        raise BackupDamaged(path, words.damaged, what=words.what) from error

@@ -119,6 +119,12 @@ class Checkpoint:
         return ended[1].get("error") if ended is not None else None
 
     @property
+    def failed_at(self) -> str | None:
+        """Of a graph that had failed by then: the call of the node that raised the error, such as ``check#1``."""
+        ended = self._steps.load().ended
+        return ended[1].get("node") if ended is not None else None
+
+    @property
     def result(self) -> Any:
         """What the run was completed with, if it was by then."""
         ended = self._steps.load().ended

@@ -55,6 +55,7 @@ def fail(run: Run, execution: Execution, error: Exception) -> Op[Status]:
     data = account_of(error, execution.codec, run._journals.max_bytes)
     text = data["error"]
     data["keys"] = _causes(error, execution.failed)
+    data |= next((at for known, at in execution.failed_at if known is error), {})
     tell(WARNING, "run.failed", "run {run}: failed: {error}", run=run.id, error=text)
     if execution.workflow.on_failure == "rollback" or getattr(error, "wants_rollback", False):
         try:

@@ -62,6 +62,7 @@ class Execution:
         self.abandoned = False  # whether nobody waits for that any longer
         self.interrupted = False  # whether whoever waits for its branches was interrupted
         self.failed: list[tuple[BaseException, str]] = []  # errors that were given to the workflow, with their keys
+        self.failed_at: list[tuple[BaseException, Data]] = []  # of a graph: errors, and the node that raised each
         self.consumed: set[str] = set()
         self.patches: dict[str, bool] = {}
         self.began_at = lease.seq

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.codec import Codec, Tree, to_text
-from holdfast.errors import StepFailed, TypeMissing
+from holdfast.errors import ActionFailed, StepFailed, TypeMissing
 
 MESSAGE_CHARS = 2_000
 TRACEBACK_CHARS = 8_000
@@ -80,7 +80,8 @@ def account_of(error: BaseException, codec: Codec, limit: int) -> dict[str, Any]
 
 def one_line(error: BaseException, codec: Codec) -> str:
     """One line for people, without the values of secrets: ``ValueError: text``. Never fails."""
-    return _clean(codec.scrub(f"{type(error).__name__}: {_text_of(error)}"))[:MESSAGE_CHARS]
+    name = "" if isinstance(error, ActionFailed) and error.speaks_for_itself else f"{type(error).__name__}: "
+    return _clean(codec.scrub(name + _text_of(error)))[:MESSAGE_CHARS]
 
 
 def summary(data: Any) -> str:

@@ -27,7 +27,7 @@ from holdfast.codec import (
     squeeze,
     to_text,
 )
-from holdfast.errors import KeyMissing, NoCheckpoint, Redacted, RunDamaged
+from holdfast.errors import KeyMissing, NoCheckpoint, Redacted, RunDamaged, RunNotFound
 from holdfast.fold import Fold
 from holdfast.journal import Data, is_live, live_ranges, segments, verify
 from holdfast.model import Entry, Item, Kind, RunRecord
@@ -38,13 +38,22 @@ READ_LIMIT = 1 << 32  # of one payload, expanded; far beyond what anybody may ha
 
 
 class Saved(Struct, frozen=True):
-    """A saved state: the tree of everything that was given to ``save``, and how much text it was read from."""
+    """A saved state: the tree of everything that was given to ``save``, and how much text it was read from.
+
+    ``seconds`` is how long the node of a graph took that ended with it, if the entry says so.
+    """
 
     seq: int
     at: int
     tree: dict[str, Tree]
     snapshot: int
     chain_bytes: int
+    seconds: float | None = None
+
+    @property
+    def told(self) -> dict[str, Tree]:
+        """All that the entry says."""
+        return self.tree if self.seconds is None else {**self.tree, "seconds": self.seconds}
 
 
 class Journals:
@@ -165,12 +174,21 @@ class Journals:
     def entries(self, record: RunRecord, lo: int, hi: int, *, saved: bool | None = None) -> Iterator[tuple[str, Entry]]:
         """The entries lo to hi of a run, inherited ones included, each verified, with the uid of its journal."""
         for uid, start, end in segments(record, lo, hi):
-            found = self.store.read(uid, start, end, saved=saved)
-            verify(record.id, found)
-            if saved is None:
-                check_gapless(record.id, found, start, end)
+            try:
+                found = self.store.read(uid, start, end, saved=saved)
+                verify(record.id, found)
+                if saved is None:
+                    check_gapless(record.id, found, start, end)
+            except RunDamaged:
+                self.check_there(record)
+                raise
             for entry in found:
                 yield uid, entry
+
+    def check_there(self, record: RunRecord) -> None:
+        """Raise `RunNotFound` if a run was deleted since its record was read: what is missing is not damage then."""
+        if self.store.journal(record.uid) is None:
+            raise RunNotFound(record.id, "it was deleted while it was read")
 
     def headers(self, record: RunRecord, lo: int, hi: int) -> list[Entry]:
         """The entries lo to hi without their payloads, for lists."""
@@ -220,7 +238,7 @@ class Journals:
         data = self.data(record.id, uid, entry)
         if entry.kind == Kind.SAVED and "erased" not in data:
             saved = self.state(record, entry.seq)
-            data = saved.tree if saved is not None else {}
+            data = saved.told if saved is not None else {}
         return {name: self.codec.raw(value) for name, value in data.items()}
 
     # --- states
@@ -254,10 +272,12 @@ class Journals:
             try:
                 tree = data["s"] if "s" in data else patch_owned(tree, data["d"])  # of its own: it was read just now
             except (KeyError, ValueError) as error:
+                self.check_there(record)
                 raise RunDamaged(record.id, f"the state in entry {entry.seq} does not add up: {error}") from error
         if not isinstance(tree, dict):
+            self.check_there(record)
             raise RunDamaged(record.id, f"the state at {seq} has no beginning: entry {last.state} is missing")
-        return Saved(seq, last.at, tree, last.state, size)
+        return Saved(seq, last.at, tree, last.state, size, data.get("seconds"))
 
     def result(self, record: RunRecord, ended: Data) -> Tree:
         """What a run was completed with, which may be its state."""

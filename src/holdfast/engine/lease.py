@@ -225,8 +225,10 @@ class Lease:
                     return self._save(text, tree, last.snapshot, last.chain_bytes)
             return self._save(to_text({"s": tree}), tree, self.seq + 1, 0)
 
-    def change(self, delta: Data, beside: Sequence[tuple[str, Data]] = ()) -> Ticket:
+    def change(self, delta: Data, beside: Sequence[tuple[str, Data]] = (), said: Data | None = None) -> Ticket:
         """Submit what changed of the state since the last one, which the caller knows; and other entries, before it.
+
+        What is ``said`` stands in the entry beside the state: how long it took, say.
 
         The tree that is held here is changed in place, so that this costs what the change does, and not the state.
         """
@@ -235,11 +237,13 @@ class Lease:
             last = self._last()
             assert last is not None, "what is changed was saved before"
             delta = {**delta, "s": {**delta.get("s", {}), "step": int(last.tree["step"]) + 1}}  # type: ignore[arg-type]
-            text = to_text({"d": delta})
+            more = said or {}
+            text = to_text({"d": delta, **more})
             check_size(text, "state", limit=self._journals.max_bytes, warn_at=self._journals.max_bytes)
             patch_owned(last.tree, delta)
             if self._should_be_whole(last.chain_bytes, len(text), last.tree):
-                return self._save(to_text({"s": last.tree}), last.tree, self.seq + 1 + len(beside), 0, beside)
+                whole = to_text({"s": last.tree, **more})
+                return self._save(whole, last.tree, self.seq + 1 + len(beside), 0, beside)
             return self._save(text, last.tree, last.snapshot, last.chain_bytes, beside)
 
     def saved(self) -> Saved | None:

@@ -157,6 +157,7 @@ def steps(run: Run) -> Op[tuple[StepInfo, ...]]:
             attempts=attempts,
             error=data.get("error"),
             seconds=data.get("seconds"),
+            erased="erased" in data,
         )
 
     for seq, kind, _, data in fold.log:

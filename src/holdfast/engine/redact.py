@@ -2,6 +2,8 @@
 
 What is left of an erased step is its key, so that it still counts as completed. That something was erased, by whom
 and why, is an entry of the journal; an audit wants one for every erased payload.
+
+The record of a parked run says why it was parked, and may quote what is erased. Then that goes with it.
 """
 
 from __future__ import annotations
@@ -21,6 +23,11 @@ from holdfast.stores.base import ANY
 if TYPE_CHECKING:
     from holdfast.engine.run import Run
 
+ERASED_REASON = (
+    "why it was parked was erased with what it quoted; run.effects() tells what is uncertain, run.resolve(key, ...) "
+    "says what became of that, and run.unblock() lets it go on"
+)
+
 
 def redact(run: Run, *seqs: int, by: str | None = None, why: str | None = None) -> Op[None]:
     """Erase the payloads of these entries. The chain still verifies; that it was done, by whom and why, is kept.
@@ -31,17 +38,21 @@ def redact(run: Run, *seqs: int, by: str | None = None, why: str | None = None) 
         check_seq("seq", seq)
     before = yield Read(run._record)
     lease, owned = yield from run._enter(ANY)
+    parked, reason = owned and before.status is Status.BLOCKED, before.reason
     try:
         record = yield Read(run._record)
         erasures = yield Read(lambda: [(seq, _erasure(run, record, seq)) for seq in sorted(set(seqs))])
         data = erasure_data(erasures, by, why)
         if (yield Read(lambda: any(lease.builds_on(seq) for seq, _ in erasures))):
             yield from run._settle(lease, lease.save_whole())
-        yield from run._write(lease, [(Kind.REDACTED, data)], redact=tuple(erasures))
+        left = (yield Read(lambda: _reason_left(run, record, reason, seqs))) if parked else None
+        change = Change(status=Status.BLOCKED, reason=left) if parked else None
+        yield from run._write(lease, [(Kind.REDACTED, data)], change=change, redact=tuple(erasures))
+        reason = left
         lease.refresh()  # what was erased must not live on in memory
     finally:
-        if owned and before.status is Status.BLOCKED:
-            yield from run._let_go(lease, Change(status=Status.BLOCKED, release=True, reason=before.reason))
+        if parked:
+            yield from run._let_go(lease, Change(status=Status.BLOCKED, release=True, reason=reason))
         else:
             yield from run._leave(lease, owned)
 
@@ -55,6 +66,16 @@ def _erasure(run: Run, record: RunRecord, seq: int) -> bytes:
     if erasure is None:
         raise UsageError(f"entry {seq} of run {run.id!r} ({entry.kind}) holds nothing of yours, so it stays")
     return erasure
+
+
+def _reason_left(run: Run, record: RunRecord, reason: str | None, seqs: Sequence[int]) -> str | None:
+    """What a parked run says of why it was parked, once these entries are erased: it names the call that it quotes."""
+    for seq in seqs:
+        uid, entry = run._journals.entry(record, seq)
+        key = run._journals.data(run.id, uid, entry).get("key")
+        if reason is not None and key is not None and repr(key) in reason:
+            return ERASED_REASON
+    return reason
 
 
 def erasure_of(journals: Journals, record: RunRecord, uid: str, entry: Entry) -> bytes | None:

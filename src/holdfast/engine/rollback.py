@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.checks import check_seq, check_texts
 from holdfast.engine.drive import Async, Call, Nap, Op, Read
+from holdfast.engine.events import INFO, tell
 from holdfast.engine.failures import one_line
 from holdfast.engine.pauses import drain
 from holdfast.engine.revived import note_revival
@@ -114,7 +115,7 @@ def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
     assert rolling is not None
     for seq in rolling.plan:
         mark = lease.fold.ledger[seq]
-        if (lease.fold.rolling and seq in lease.fold.rolling.results) or _action(mark) != "undo":
+        if seq in lease.fold.undone or _action(mark) != "undo":
             continue
         error = yield from _undo(run, mark)
         outcome = {"effect": seq, "ok": error is None, "error": error}
@@ -136,6 +137,13 @@ def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
         ticket = lease.write(lines, change=rewind, state=state, moves_state=True)
     yield from run._settle(lease, ticket)
     return _report(lease.fold, rolling.to, rolling.plan)
+
+
+def tell_finished(run: str, report: RollbackReport) -> None:
+    """Tell the log that a rollback which somebody else began, and did not end, is done."""
+    undone, failed = len(report.undone), len(report.failed)
+    text = "run {run}: finished its rollback to entry {to}: {undone} undone" + (", {failed} failed" if failed else "")
+    tell(INFO, "run.rolled_back", text, run=run, to=report.to, undone=undone, failed=failed)
 
 
 def _undo(run: Run, mark: Mark) -> Op[str | None]:

@@ -179,7 +179,7 @@ class Run(Operable):
             self._fold = None  # it is the lease's from now on, and changes under its lock
             back = None
             if record.rollback is not None:
-                yield from rollback.finish_rollback(self, lease)  # before anything else may be written
+                rollback.tell_finished(self.id, (yield from rollback.finish_rollback(self, lease)))  # before all else
             yield from pauses.drain(self, lease)
             if lease.fold.ended is not None and lease.fold.ended[0] not in allow:
                 # Its status was "running" only because somebody died while redacting it, rolling it back, or before
@@ -545,6 +545,7 @@ def run_info(record: RunRecord) -> RunInfo:
         parent=record.parent,
         wake_at=moment(record.wake_at) if record.wake_at is not None else None,
         away=record.away,
+        rolls_back=record.rollback,
     )
 
 
@@ -554,7 +555,8 @@ def _reason(record: RunRecord) -> str | None:
         return f"was moved to {record.away}" if record.was is None else f"is being moved between here and {record.away}"
     idle = record.reason is None and record.status is Status.READY and record.queue is not None
     if idle and record.workflow not in registered_names():
-        return f"waits for a process that declares workflow {record.workflow!r}"
+        declares = f"waits for a process that declares workflow {record.workflow!r}"
+        return f"{declares}, as this one does not; a worker that does goes on with it"
     return record.reason
 
 

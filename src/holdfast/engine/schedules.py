@@ -8,7 +8,7 @@ waits in its queue for a worker who does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -72,7 +72,7 @@ class Plan(Struct, frozen=True, omit_defaults=True):
     key_blob: bytes | None = None
     last_at: int | None = None
     last_run: str | None = None
-    set_at: int | None = None  # when it was last paused or resumed, and by whom
+    set_at: int | None = None  # when it was last made, changed, paused or resumed, and by whom
     set_by: str | None = None
     away: str | None = None  # the store in which it is, if that is another one; here it is paused
     was_paused: bool | None = None  # while it is being moved: whether it is paused in the end where it then is
@@ -315,7 +315,31 @@ def schedule(
     paused stays, unless it is said. A tick for which no worker was there within a minute was missed: ``catch_up`` says
     whether the newest of those is made up for (``one``), ``all`` of them, or ``none``.
     """
-    beginning = checked(hf, workflow, args, kwargs, deadline)
+    how: dict[str, Any] = {"queue": queue, "priority": priority, "tags": tags, "deadline": deadline}
+    timing: dict[str, Any] = {"tz": tz, "catch_up": catch_up, "paused": paused}
+    return (yield from set_schedule(hf, workflow, args, kwargs, cron=cron, id=id, **timing, **how))
+
+
+def set_schedule(
+    hf: Holdfast,
+    workflow: Workflow[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    cron: str,
+    id: str,
+    tz: str = "UTC",
+    queue: str = QUEUE,
+    priority: int = 0,
+    tags: Mapping[str, str] | None = None,
+    deadline: float | None = None,
+    catch_up: CatchUp = "one",
+    paused: bool | UnsetType = UNSET,
+    by: str | None = None,
+) -> Op[Schedule]:
+    """`schedule`, with the arguments of the workflow apart, whatever they are called. ``by`` is who does it."""
+    check_texts(by=by)
+    beginning = checked(hf, workflow, tuple(args), dict(kwargs), deadline)
     place = checked_place(queue, priority)
     _check(id, cron, tz, catch_up, paused)
     now, uid = hf._store.clock.now(), new_uid(hf._store.clock)
@@ -339,6 +363,8 @@ def schedule(
         key_id=key.key_id if key else None,
         key_blob=key.blob if key else None,
         next_at=next_tick(cron, tz, now),
+        set_at=now,
+        set_by=by,
     )
     yield Read(lambda: change(hf._store, id, lambda before: _declared(hf._engine, id, before, made, paused)))
     yield Read(hf._engine.bell.announce)
@@ -361,7 +387,8 @@ def _declared(engine: Engine, id: str, before: Plan | None, made: Plan, paused: 
     )
     if (before.key_id is None) == (made.key_id is None) and _same_input(engine, id, before, made):
         made = replace(made, uid=before.uid, input=before.input, key_id=before.key_id, key_blob=before.key_blob)
-    return made
+    is_same = made == replace(before, set_at=made.set_at, set_by=made.set_by)
+    return before if is_same else made
 
 
 def _same_input(engine: Engine, id: str, before: Plan, made: Plan) -> bool:

@@ -124,6 +124,15 @@ class Reader:
                 found.append(EntryContents(entry.seq, entry.kind, moment(entry.at), {"erased": True}))
         return found
 
+    def all_there_is(self) -> Iterator[EntryContents]:
+        """The entries that came since, also those that were abandoned; it does not wait for more."""
+        self.record = record = self.run._record()
+        while self.after < record.seq:
+            hi = min(self.after + CHUNK, record.seq)
+            found = self.all_up_to(hi)
+            self.after = hi
+            yield from found
+
     def saved(self, uid: str, entry: Entry) -> Saved | None:
         """What an entry saved; None if it was erased, or builds on what was."""
         data = self.run._journals.data(self.run.id, uid, entry)
@@ -138,7 +147,7 @@ class Reader:
         else:
             self._saved = self.run._journals.state(self.record, entry.seq)
             return self._saved
-        self._saved = Saved(entry.seq, entry.at, tree, entry.state, 0)
+        self._saved = Saved(entry.seq, entry.at, tree, entry.state, 0, data.get("seconds"))
         return self._saved
 
     def forget(self) -> None:
@@ -150,7 +159,7 @@ def _event(reader: Reader, uid: str, entry: Entry) -> EntryContents:
     journals = reader.run._journals
     if entry.kind == Kind.SAVED:
         saved = reader.saved(uid, entry)
-        told = {"erased": True} if saved is None else {k: v for k, v in saved.tree.items() if k not in _LARGE}
+        told = {"erased": True} if saved is None else {k: v for k, v in saved.told.items() if k not in _LARGE}
     else:
         if entry.kind in (Kind.REWOUND, Kind.FORKED):
             reader.forget()

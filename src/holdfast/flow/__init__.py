@@ -118,16 +118,17 @@ class Flow:
         tags: Mapping[str, str] | None = None,
         catch_up: schedules.CatchUp = "one",
         paused: bool | UnsetType = UNSET,
+        by: str | None = None,
     ) -> Any:
         """Begin the flow at the times that ``cron`` says; the schedule. See `Holdfast.schedule`, and `enqueue`.
 
         The definition is kept with the schedule: a file that was changed is scheduled anew, under the same ``id``. Each
-        tick is a run of its own, whatever `once_per:` says.
+        tick is a run of its own, whatever `once_per:` says. ``by`` is who sets it.
         """
         how: dict[str, Any] = {"tz": tz, "queue": queue, "priority": priority, "catch_up": catch_up, "paused": paused}
         given = first_input(self.definition, dict(vars or {}))
         told = {"flow": self.name, **(tags or {})}
-        operation = schedules.schedule(hf, self.graph, given, cron=cron, id=id, tags=told, **how)
+        operation = schedules.set_schedule(hf, self.graph, [given], {}, cron=cron, id=id, tags=told, by=by, **how)
         return (drive_async if isinstance(hf, Async) else drive)(operation, hf._committer)
 
     def _begin(

@@ -33,6 +33,8 @@ _FRESH = ("POST", "PATCH")  # methods that do something each time they are sent
 class FailedForNow(ActionFailed):
     """What a step of a flow did has failed, and may be tried again."""
 
+    speaks_for_itself = True
+
 
 class Action(Struct, frozen=True, omit_defaults=True):
     """A rendered action of a step: exactly one of ``run``, ``http`` and ``call`` is set."""

@@ -17,6 +17,7 @@ from holdfast.flow.document import Node, Problem
 from holdfast.flow.durations import duration
 from holdfast.flow.keys import ACTIONS, ACTS, GROUPS, TYPES
 from holdfast.flow.model import Ask, Var
+from holdfast.flow.records import wrong_part
 from holdfast.flow.shapes import Found, Path, Reader, nearest
 from holdfast.flow.shell import enclosed
 from holdfast.flow.syntax import ROOTS, Reference
@@ -246,16 +247,25 @@ def _check_templates(reader: Reader, data: dict[str, Any], found: list[StepAt]) 
     names = {*_named(data.get("vars")), *(name for one in found for name in _named(one.data.get("set")))}
     secrets = _named(data.get("secrets"))
     by_path = {one.path: one for one in found}
-    each_of = {one.data["id"]: one.within.each for one in found if isinstance(one.data.get("id"), str)}
+    by_id = {one.data["id"]: one for one in found if isinstance(one.data.get("id"), str)}
     for one in reader.templates:
         step = _step_of(one.path, by_path)
-        for reference in dict.fromkeys(one.template.shape.references):
-            wrong = _wrong(reference.root, reference.part, one.path, step, ids, sorted(names), secrets)
-            if wrong is None and reference.root == "steps" and reference.part is not None:
-                wrong = _wrong_inside(reference.part, each_of[reference.part], one.path, by_path)
+        told: dict[tuple[Reference, str], None] = {}
+        for reference in one.template.shape.references:
+            name = Reference(reference.root, reference.part)
+            wrong = _wrong(name.root, name.part, one.path, step, ids, sorted(names), secrets)
+            if wrong is None and name.root == "steps" and name.part is not None:
+                named = by_id[name.part]
+                wrong = _wrong_inside(name.part, named.within.each, one.path, by_path)
+                if wrong is None:
+                    is_inside = one.path[: len(named.path)] == named.path
+                    wrong = wrong_part(name.part, named.data, reference.below, is_inside)
+                    name = reference
             if wrong is not None:
-                line, column = _place_of(reader, one.node, reference)
-                reader.problems.append(Problem(reader.source.name, line, column, wrong))
+                told[name, wrong] = None
+        for name, wrong in told:
+            line, column = _place_of(reader, one.node, name)
+            reader.problems.append(Problem(reader.source.name, line, column, wrong))
         if _is_command(one.path, step):
             _warn_unquoted(reader, one)
 
@@ -321,8 +331,10 @@ def _is_command(path: Path, step: StepAt | None) -> bool:
 
 def _place_of(reader: Reader, node: Node, reference: Reference) -> tuple[int, int]:
     """Where in the file a name of a template stands first."""
-    part = rf"\s*(\.\s*|\[\s*['\"]){re.escape(reference.part)}\b" if reference.part is not None else r"\b"
-    found = re.compile(rf"(?<![\w.]){re.escape(reference.root)}{part}").search(reader.source.text, node.start, node.end)
+    parts = [one for one in (reference.part, *reference.below) if one is not None]
+    named = "".join(rf"\s*(['\"]\s*\])?\s*(\.\s*|\[\s*['\"]){re.escape(one)}\b" for one in parts) or r"\b"
+    name = re.compile(rf"(?<![\w.]){re.escape(reference.root)}{named}")
+    found = name.search(reader.source.text, node.start, node.end)
     return reader.source.place(found.start()) if found else (node.line, node.column)
 
 

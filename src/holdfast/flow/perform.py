@@ -25,7 +25,8 @@ from holdfast.flow.durations import duration
 from holdfast.flow.limits import Placeholder, Unknown
 from holdfast.flow.model import Definition, Step
 from holdfast.flow.process import GRACE
-from holdfast.flow.render import Filler, Frame
+from holdfast.flow.records import OF_ACTION
+from holdfast.flow.render import KEPT, Filler, Frame
 from holdfast.flow.retries import how_of, pause, retry_of
 from holdfast.flow.secrets import Vault, named_in
 from holdfast.flow.undo import run_undo
@@ -35,12 +36,6 @@ MAX_ITEMS = 10_000  # of one for_each
 ROUNDS = 100  # of an `until` without a `loop`
 STOPPING = GRACE + 1.0  # seconds for what a step that ran out of time has inside to end
 ITEM_TAIL = 1_000  # characters of each stream that the record of a for_each keeps of an item
-
-_RECORDS = {
-    "run": ("exit_code", "stdout", "stderr"),
-    "http": ("status_code", "body", "result"),
-    "call": ("result",),
-}
 
 
 class _Failure(NamedTuple):
@@ -80,6 +75,7 @@ class Performer:
             raise error  # of a step inside of this one
         if step.on_failure == "skip" or step.goto is not None:
             return record
+        why += KEPT if isinstance(error, TemplateRefused) else ""
         raise FlowFailed(
             step.id, self.definition.place(step), why, wants_rollback=step.on_failure == "rollback"
         ) from error
@@ -266,7 +262,7 @@ class Performer:
         """Raise `TemplateRefused` before anything is done, if the undo cannot be filled in whatever the step gives."""
         assert step.undo is not None
         inside = frame.within()
-        names = _RECORDS[step.action]
+        names = OF_ACTION[step.action]
         inside.steps[step.id] = {"status": "ok"} | {name: Placeholder(f"steps.{step.id}.{name}") for name in names}
         with suppress(Unknown):
             Filler(self.definition, step, inside).undo(step.undo)

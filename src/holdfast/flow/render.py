@@ -15,6 +15,9 @@ from holdfast.flow.secrets import marked
 from holdfast.flow.syntax import Mode
 from holdfast.flow.template import template
 
+# What to do about a template that a run cannot fill in: trying again, and a fork, use the same one.
+KEPT = "; the run keeps the definition that it began with, so mend the file and start a new run"
+
 
 class Frame:
     """The values that templates see at one point of a run, and what steps changed of them since it was made."""
@@ -148,7 +151,7 @@ def outputs_of(definition: Definition, frame: Frame) -> dict[str, Any]:
         try:
             made[name] = filled(value, frame)
         except TemplateRefused as refused:
-            raise TemplateRefused(f"`outputs.{name}` ({definition.file})", refused.why) from None
+            raise TemplateRefused(f"`outputs.{name}` ({definition.file})", refused.why + KEPT) from None
     return made
 
 

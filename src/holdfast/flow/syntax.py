@@ -22,6 +22,7 @@ Mode = Literal["text", "value", "condition"]
 Gives = Literal["anything", "a word", "a constant"]  # for a shell
 
 ROOTS = frozenset({"vars", "steps", "secrets", "item", "index", "run"})
+_ASKING = frozenset({"default", "defined", "undefined"})  # what takes a name that is not there
 
 _NODES = (
     *(nodes.Template, nodes.Output, nodes.TemplateData, nodes.For, nodes.If, nodes.CondExpr, nodes.Name, nodes.Const),
@@ -33,10 +34,14 @@ _NODES = (
 
 
 class Reference(Struct, frozen=True):
-    """A name that a template uses: ``vars.env`` is the root ``vars`` with the part ``env``."""
+    """A name that a template uses: ``vars.env`` is the root ``vars`` with the part ``env``.
+
+    Of a step, ``below`` are the names that follow on it; none if the template asks somewhere whether they are there.
+    """
 
     root: str
     part: str | None
+    below: tuple[str, ...] = ()
 
 
 class Shape(Struct, frozen=True):
@@ -80,6 +85,9 @@ class Check:
         self._source = source
         self._is_expression = is_expression
         self._references: list[Reference] = []
+        self._below: dict[int, tuple[str, ...]] = {}  # the names that follow on a node, by its id
+        self._asked: set[int] = set()  # the ids of nodes of which it is asked whether they are there
+        self._excused: list[Reference] = []
         self._given: list[Gives] = []
         self._locals: list[str] = []
         self._loops = 0
@@ -92,7 +100,11 @@ class Check:
         else:
             self._inside(tree, 0)
         starts = _outputs(self._source) if not self._is_expression else [0]
-        return Shape(tuple(self._references), tuple(zip(starts, self._given, strict=False)))
+        references = tuple(Reference(one.root, one.part) if self._is_excused(one) else one for one in self._references)
+        return Shape(references, tuple(zip(starts, self._given, strict=False)))
+
+    def _is_excused(self, one: Reference) -> bool:
+        return any(one.part == known.part and one.below[: len(known.below)] == known.below for known in self._excused)
 
     def _inside(self, node: nodes.Node, depth: int) -> None:
         for name, value in list(node.iter_fields()):
@@ -123,8 +135,12 @@ class Check:
                 self._refer(node)
                 self._inside(node, depth)
                 return node
+            case nodes.Getattr() | nodes.Getitem():
+                self._follow(node)
             case nodes.Filter() | nodes.Test():
                 self._known(node)
+                if node.name in _ASKING:
+                    self._asked.add(id(node.node))
         self._inside(node, depth)
         if isinstance(node, nodes.Concat):
             return _filtered(node.nodes[0], JOINED, *node.nodes[1:])
@@ -155,7 +171,19 @@ class Check:
         if node.node.name == "secrets":
             refuse("a secret stands alone, as {{ secrets.NAME }} or {{ secrets.NAME | quote }}")
         if node.node.name not in self._locals:
-            self._references.append(Reference(node.node.name, _part(node)))
+            part, is_step = _part(node), node.node.name == "steps"
+            below = self._below.get(id(node), ()) if is_step and part is not None else ()
+            made = Reference(node.node.name, part, below)
+            self._references.append(made)
+            if made.below and id(node) in self._asked:
+                self._excused.append(made)
+
+    def _follow(self, node: nodes.Getattr | nodes.Getitem) -> None:
+        """Note for what is on the left of a dot which name follows on it. A name that is computed is not known."""
+        part = _part(node)
+        self._below[id(node.node)] = () if part is None else (part, *self._below.get(id(node), ()))
+        if id(node) in self._asked:
+            self._asked.add(id(node.node))
 
     def _loop(self, node: nodes.For, depth: int) -> nodes.For:
         if node.recursive:

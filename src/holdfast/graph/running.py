@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..codec import Tree
@@ -22,6 +23,7 @@ from ..engine.execution import Execution
 from ..engine.outcomes import Unwind
 from ..engine.races import forget
 from ..engine.scope import Scope
+from ..engine.timing import tell_time
 from ..engine.waits import wait
 from ..errors import HoldfastError
 from ..forms import form_of, store_form
@@ -125,8 +127,8 @@ class Running:
             yield from wait(execution, execution.root, key, None, partial(_is_answered, execution, key))
             execution.waits.pop(key, None)
 
-    def finish(self, task: Task, scope: Scope, returned: Any) -> Op[None]:
-        """Keep what a task gave."""
+    def finish(self, task: Task, scope: Scope, returned: Any, since: float) -> Op[None]:
+        """Keep what a task gave, and how long its call took."""
         execution = self.execution
         with self._lock:
             if scope.is_over or execution.outcome is not None:  # it lost a race just now
@@ -136,12 +138,14 @@ class Running:
                 ended = self.plan.finish(task, entry)
             losers = [self.scope_of(loser) for loser, _ in ended.given_up]
             self._given_up.update(loser.path for loser, _ in ended.given_up)
-            beside = self._effect(task, entry)
+            said: Data = {}
+            tell_time(said, since)
+            beside = self._effect(task, entry, said)
             if losers:
                 beside += self._forgotten(ended.given_up[0][1], losers)
             delta = self.guards.counted(_noted(ended.delta, self.notes))
             self.notes = {}
-            ticket = execution.submitted(lambda: execution.lease.change(delta, beside))
+            ticket = execution.submitted(lambda: execution.lease.change(delta, beside, said))
             if task.item:
                 execution.fans[f"{task.node}#{task.visit}"][task.item - 1].set_result(None)
         yield from execution.settle(ticket)
@@ -161,19 +165,20 @@ class Running:
         self.execution.consumed.add(f"join:{join}#{visit}")
         return lines if len(lines) > 1 or "lost" in lines[0][1] else []
 
-    def _effect(self, task: Task, entry: dict[str, Tree]) -> list[tuple[str, Data]]:
+    def _effect(self, task: Task, entry: dict[str, Tree], said: Data) -> list[tuple[str, Data]]:
         if self.ways.nodes[task.node].undo is None:
             return []
         key, fold = task.path, self.execution.lease.fold
         if key in fold.steps:
             return []
-        return [(str(Kind.DONE), {"key": key, "intent": fold.intents[key], "result": entry.get("u", entry.get("r"))})]
+        result = entry.get("u", entry.get("r"))
+        return [(str(Kind.DONE), {"key": key, "intent": fold.intents[key], "result": result, **said})]
 
     # --- calling
 
     def carry_out(self, task: Task) -> Op[None]:
         """Call a task's node, and keep what it gives."""
-        node, scope = self.ways.nodes[task.node], self.scope_of(task)
+        node, scope, since = self.ways.nodes[task.node], self.scope_of(task), monotonic()
         try:
             returned = None
             done = (yield from self._intended(task)) if node.undo is not None else None
@@ -181,12 +186,15 @@ class Running:
                 returned = self.execution.value(done, task.path)
             elif task.item != 0:  # which stands for a map without items
                 returned = yield self._call(task, node, scope)
-            yield from self.finish(task, scope, returned)
+            yield from self.finish(task, scope, returned, since)
         except Exception as error:  # of the user's function, which may raise anything
             if scope.is_over:  # it was given up, so nobody needs to know
                 raise Unwind from error
             told(error, self.graph.name, task)
-            yield from self._failed(task, error)
+            said: Data = {}
+            tell_time(said, since)
+            self.execution.failed_at.append((error, {"node": task.path, **said}))
+            yield from self._failed(task, error, said)
             raise
 
     def _call(self, task: Task, node: Node, scope: Scope) -> Call:
@@ -238,11 +246,12 @@ class Running:
         yield from execution.write([(Kind.INTENDED, data)])
         return None
 
-    def _failed(self, task: Task, error: Exception) -> Op[None]:
+    def _failed(self, task: Task, error: Exception, said: Data) -> Op[None]:
         """Journal that a node which is an effect has failed."""
         fold = self.execution.lease.fold
         if self.ways.nodes[task.node].undo is not None and task.path in fold.intents:
-            yield from fail(self.execution, task.path, {"key": task.path, "intent": fold.intents[task.path]}, error)
+            line: Data = {"key": task.path, "intent": fold.intents[task.path], **said}
+            yield from fail(self.execution, task.path, line, error)
 
 
 def told(error: Exception, graph: str, task: Task) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.cli.flows import declare
 from holdfast.cli.targets import fitted
@@ -18,6 +18,7 @@ from holdfast.ui.problems import Refused, problem_of
 from holdfast.ui.reading import filter_of
 
 Act = Callable[[Run], object]
+Runs = TypeVar("Runs", bound=shapes.Several)
 
 
 def start_run(call: Call[None, shapes.Start]) -> shapes.RunView:
@@ -147,7 +148,7 @@ def delete_run(call: Call[None, None]) -> shapes.Deleted:
 # --- several runs
 
 
-def cancel_runs(call: Call[None, shapes.Several]) -> shapes.Outcomes:
+def cancel_runs(call: Call[None, shapes.CancelSeveral]) -> shapes.Outcomes:
     """Give up several runs."""
     given, by = call.body, call.person.name
     live = (Status.READY, Status.RUNNING, Status.WAITING, Status.BLOCKED)
@@ -164,7 +165,7 @@ def unblock_runs(call: Call[None, shapes.Several]) -> shapes.Outcomes:
     return _each(call, (Status.BLOCKED,), lambda run: run.unblock(by=call.person.name))
 
 
-def _each(call: Call[None, shapes.Several], default: tuple[Status, ...], act: Act) -> shapes.Outcomes:
+def _each(call: Call[None, Runs], default: tuple[Status, ...], act: Act) -> shapes.Outcomes:
     """Do it to each run; what goes wrong with one is told, and the others are still done."""
     given, hf = call.body, call.hf
     if bool(given.runs) is (given.where is not None):
@@ -186,7 +187,7 @@ def _fields(filter: Any) -> dict[str, Any]:
     return {name: getattr(filter, name) for name in filter.__struct_fields__}
 
 
-def _one(call: Call[None, shapes.Several], record: RunRecord, act: Act) -> shapes.Outcome:
+def _one(call: Call[None, Runs], record: RunRecord, act: Act) -> shapes.Outcome:
     try:
         with TURNS.turn(record.id):
             act(call.hf.get(record.id))

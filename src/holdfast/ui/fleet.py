@@ -7,6 +7,8 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from holdfast.engine import schedules
+from holdfast.engine.drive import drive
 from holdfast.model import Filter, Status
 from holdfast.ui import shapes
 from holdfast.ui.acting import to_begin
@@ -59,9 +61,11 @@ def set_schedule(call: Call[None, shapes.Timetable]) -> ScheduleInfo:
     """Make it, or change it."""
     given = call.body
     workflow, args, kwargs = to_begin(given.workflow, given.input)
-    schedule = call.hf.schedule(
+    setting = schedules.set_schedule(
+        call.hf,
         workflow,
-        *args,
+        args,
+        kwargs,
         id=call.params["schedule"],
         cron=given.cron,
         tz=given.tz,
@@ -71,9 +75,9 @@ def set_schedule(call: Call[None, shapes.Timetable]) -> ScheduleInfo:
         deadline=given.deadline,
         catch_up=given.catch_up,
         paused=given.paused,
-        **kwargs,
+        by=call.person.name,
     )
-    return schedule.info()
+    return drive(setting, call.hf._committer).info()
 
 
 def pause_schedule(call: Call[None, shapes.Nothing]) -> ScheduleInfo:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.cli.rendering import one_line
-from holdfast.cli.story import fan_of, node_of, step_name
+from holdfast.cli.story import AT_ONCE, fan_of, node_of, step_name, task_name
 from holdfast.engine.timing import TOLD_FROM
 from holdfast.fold import name_in
 from holdfast.model import Kind
@@ -53,6 +53,7 @@ class Bar(Struct, frozen=True, kw_only=True):
     link: str | None = None  # the id of the run that it is
     live: bool = True  # false for what a rollback abandoned
     declared: int | None = None  # the entry that said that it was about to act
+    timed: bool = True  # false if nobody knows how long it took
 
     @property
     def start(self) -> int:
@@ -71,13 +72,15 @@ class Reel:
     """Takes entries in order, and has the bars that they give."""
 
     def __init__(self, *, by_hand: bool = False, since: int | None = None) -> None:
-        self.bars: dict[int, Bar] = {}  # by the entry that began or ended them, in the order of their rows
+        self.bars: dict[int, Bar] = {}  # by their numbers, in the order of their rows
         self._by_hand = by_hand
         self._open: dict[str, int] = {}  # keys of what has not ended, and the number of its bar
         self._clock: dict[str, int] = {} if since is None else {"": since}  # by lane: when something was last said
         self._fans: dict[str, int] = {}  # calls of ``map`` and the like, and since when they have branches
         self._queue: dict[str, int] = {}  # nodes that come next, and since when
-        self._told: set[str] = set()  # nodes whose own step has a bar
+        self._told: set[str] = set()  # nodes whose own step, or own effect, has a bar
+        self._in_graph = False
+        self._failures: set[str] = set()  # calls, and nodes, of which a bar says that they failed
         self._over: set[str] = set()  # keys of steps that have ended
         self._now = 0
 
@@ -89,14 +92,18 @@ class Reel:
             enter(self, entry.seq, at, entry.contents, live)
         elif entry.kind in (Kind.CREATED, Kind.FORKED, Kind.CONTINUED, Kind.RETRIED, Kind.UNBLOCKED):
             self._restart(at)
+            if entry.kind == Kind.RETRIED:
+                self._failures.clear()
 
     def finish(self, now: int, *, running: bool) -> list[Bar]:
         """The bars, with what has not ended drawn up to this moment."""
         for n in self._open.values():
             bar = self.bars[n]
             last = bar.pieces[-1]
-            status = "uncertain" if bar.status == "started" and not running else bar.status
-            goes_on = bar.live and status != "uncertain"  # of what is uncertain nobody knows when it ended
+            status = bar.status
+            if status == "started" and not running:
+                status = "not done" if bar.sort == "rollback" else "uncertain"
+            goes_on = bar.live and status == bar.status  # of what is uncertain nobody knows when it ended
             piece = replace(last, end=max(last.start, now)) if goes_on else last
             self.bars[n] = replace(bar, status=status, pieces=(*bar.pieces[:-1], piece))
         return list(self.bars.values())
@@ -132,8 +139,8 @@ class Reel:
         bar = Bar(
             key=key, name=name, sort=sort, seq=seq, lane=lane, live=live, pieces=(Piece(start, start, look),), **more
         )
-        self.bars[seq] = bar
-        self._open[key] = seq
+        self._open[key] = n = len(self.bars)
+        self.bars[n] = bar
         return bar
 
     def _begin_again(self, key: str, start: int, **more: Any) -> None:
@@ -187,7 +194,7 @@ class Reel:
                 self._begin(key, "timer", seq, asked, "wait", live, status="waiting", name=_WAITS["receive"])
             else:
                 self._begin(key, "step", seq, self._start(key, at, said), "work", live, status="done")
-        if is_node(key):
+        if is_node(key) or ("intent" in said and "/" not in key):  # that it is saved, right after this, is of this bar
             self._told.add(name)
         bar = self.bars[self._open[key]]
         since = self._ran_since(key, at, said)
@@ -196,7 +203,8 @@ class Reel:
     def _ran_since(self, key: str, at: int, said: dict[str, Any]) -> int | None:
         """When the attempt began that ends now; None if its bar began with it: what touches the world says so anew."""
         bar = self.bars[self._open[key]]
-        is_plain = bar.sort == "step" and bar.declared is None
+        is_node = self._in_graph and "/" not in key  # which may have waited since it was begun
+        is_plain = (bar.sort == "step" and bar.declared is None) or is_node
         return self._start(key, at, said) if is_plain or bar.pieces[-1].look == "pause" or "seconds" in said else None
 
     def _raised(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
@@ -208,6 +216,7 @@ class Reel:
         until = said.get("until")
         if until is None:
             self._over.add(key)
+            self._failures.add(key)
         status = "retrying" if until is not None else "uncertain" if "uncertain" in said else "failed"
         since = self._ran_since(key, at, said)
         self._end(key, seq, at, status, "failed", since, attempts=attempt, error=error, live=live)
@@ -219,6 +228,8 @@ class Reel:
     def _resolved(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         if said.get("key") in self._open:
             status, by = "done" if said.get("done") else "not done", f"by {said['by']}" if said.get("by") else ""
+            if status == "done" and "/" not in said["key"]:  # a node, maybe, which is saved by the next drive
+                self._told.add(name_in(f"/{said['key']}"))
             self._end(said["key"], seq, at, status, detail=one_line(by), live=live)
 
     def _asked(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
@@ -258,15 +269,34 @@ class Reel:
             self._begin(f"saved {seq}", "save", seq, since, "work", live, status="done", name="saved", detail=following)
             self._end(f"saved {seq}", seq, at, "done")
             return
+        self._in_graph = True
         names = [str(name).partition(":")[0] for name in queue]
         if node is not None and node not in self._told:
-            start = self._queue.get(node, self._since(""))
-            self._begin(f"node {seq}", "node", seq, start, "work", live, status="done", name=one_line(node))
-            self._end(f"node {seq}", seq, at, "done")
+            self._node(f"node {seq}", node, seq, at, said, "work", live=live, status="done", name=one_line(node))
         self._told.discard(str(node))
         self._queue = {name: at if name == node else self._queue.get(name, at) for name in names}
 
+    def _node(self, key: str, node: str, seq: int, at: int, said: dict[str, Any], look: Look, **more: Any) -> None:
+        """The bar of a call of a node. If it does not say how long it took, that is known only of a quick one."""
+        took = said.get("seconds")
+        start = at - round(took * SECOND) if took is not None else self._queue.get(node, self._since(""))
+        timed = took is not None or at - start < AT_ONCE * SECOND
+        bar = self._begin(key, "node", seq, start if timed else at, look, timed=timed, **more)
+        self._end(key, seq, at, bar.status)
+
+    def _failed(self, seq: int, at: int, said: dict[str, Any]) -> None:
+        """The node that a run has failed with has a bar of its own, if none says so yet."""
+        path = said.get("node")
+        if path is not None and path not in self._failures:
+            self._failures.add(path)
+            name, error = one_line(task_name(path)), one_line(said.get("error") or "")
+            node = path.rpartition("#")[0]
+            self._node(path, node, seq, at, said, "failed", live=True, status="failed", name=name, error=error)
+
     def _rolls_back(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        if "failure" not in said:
+            self._failures.clear()
+        self._failed(seq, at, said.get("failure") or {})
         self._stop(at)
         name, by = f"rolls back to entry {said['to']}", one_line(f"by {said['by']}") if said.get("by") else ""
         self._begin("rollback", "rollback", seq, at, "undo", True, status="started", name=name, detail=by)
@@ -283,6 +313,7 @@ class Reel:
         self._restart(at)
 
     def _ended(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+        self._failed(seq, at, said)
         self._stop(at)
 
     def _stop(self, at: int) -> None:

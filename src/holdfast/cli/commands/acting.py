@@ -21,13 +21,14 @@ from holdfast.cli.options import (
     was_given,
     with_store,
 )
-from holdfast.cli.prompts import AS_TEXT, ask, can_ask
+from holdfast.cli.prompts import AS_TEXT, YES, ask, can_ask
+from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import one_line, say, write_json
 from holdfast.cli.session import hints, open_questions
 from holdfast.engine import Holdfast
 from holdfast.engine.pauses import INTERRUPT
 from holdfast.engine.run import Run
-from holdfast.errors import QuestionClosed, UsageError
+from holdfast.errors import AnswerRefused, QuestionClosed, UsageError
 from holdfast.views import Question
 
 
@@ -82,7 +83,7 @@ def answer_command(
 ) -> None:
     """Answer a question of a run: with JSON, field by field with --set, or asked for at the terminal.
 
-    Where one text or one choice is asked for, it may be given as it is.
+    Where one text or one choice is asked for, it may be given as it is; and yes or no where that is the question.
 
     The answer is checked against what was asked, and every problem is named. The first answer counts. A question of a
     child is answered under the run that it is a part of, too.
@@ -117,7 +118,7 @@ def _the_question(hf: Holdfast, run: Run, id: str | None) -> Question:
     found = [one for one in open_questions(hf, run) if id in (None, one.id)]
     if not found:
         which = f"question {id} is not open" if id else "no question is open"
-        raise QuestionClosed(run.id, f"{which}; `holdfast questions` lists those that are")
+        raise QuestionClosed(run.id, f"{which}; `{command_line('questions')}` lists those that are")
     if len(found) > 1:
         several = "; ".join(f"{one.id}: {one.prompt}" for one in found)
         raise UsageError(f"run {run.id!r} asks several questions; name one with --question: {several}")
@@ -125,8 +126,10 @@ def _the_question(hf: Holdfast, run: Run, id: str | None) -> Question:
 
 
 def _from_text(question: Question, given: Typed) -> Any:
-    """What was typed, read as the question wants it: as plain text or a choice by its name, or else as JSON."""
+    """What was typed, read as the question wants it: as text, a choice by its name, yes or no, or else as JSON."""
     field = question.fields[0] if question.single else None
+    if field is not None and field.type == "boolean":
+        return _yes_or_no(question, given)
     if field is None or field.type not in (*AS_TEXT, "choice"):
         return given.read()
     bare = given.text.strip()
@@ -139,17 +142,35 @@ def _from_text(question: Question, given: Typed) -> Any:
     return value if isinstance(value, str) or field.type == "choice" or value is None else given.text
 
 
+def _yes_or_no(question: Question, given: Typed) -> Any:
+    bare = given.text.strip()
+    if bare.lower() in YES:
+        return YES[bare.lower()]
+    try:
+        return given.read()
+    except click.BadParameter:
+        asked = f"run {question.run!r} asks {question.prompt!r}"
+        raise UsageError(f"{asked}, and {bare!r} is neither yes nor no; give true or false") from None
+
+
 def _from_fields(question: Question, given: tuple[tuple[str, str], ...]) -> Any:
     """Fields that were given one by one. What looks like JSON is JSON, but for a field that wants text."""
     types = {field.name: field.type for field in question.fields}
+    strange = [(name, text) for name, text in given if name != "value"]
+    if strange and question.single and question.fields[0].type not in ("mapping", "object", "any"):
+        name, text = strange[0]
+        way = command_line("answer", question.run, text)
+        problem = f"the question has one value, and no field {name!r}; give it as `{way}`, or with --set value=VALUE"
+        raise AnswerRefused(question.run, (problem,))
     values: dict[str, Any] = {}
     for name, text in given:
         values[name] = text
         if types.get(name) not in ("text", None):
             try:
                 values[name] = JSON.convert(text, None, None)
-            except click.BadParameter:
-                continue  # it is text, which the check of the answer takes or refuses
+            except click.BadParameter:  # it is text, which the check of the answer takes or refuses
+                if types[name] == "boolean":
+                    values[name] = YES.get(text.strip().lower(), text)
     return values["value"] if question.single and set(values) == {"value"} else values
 
 

@@ -13,7 +13,7 @@ from holdfast.cli.options import command, filter_options, runs_argument, with_st
 from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import counted, say, write_json
 from holdfast.engine import Holdfast, archive
-from holdfast.errors import UsageError
+from holdfast.errors import StoreError, UsageError
 
 _LINES = 20  # of what is blocked or paused
 
@@ -42,7 +42,12 @@ def export_command(
         raise UsageError("name the runs to export, or say which by --status, --workflow and so on; not both")
     _spare(output, force)
     ids = runs or tuple(info.id for info in every_run(hf, **wanted))
-    count = hf.backup(output, runs=ids)
+    try:
+        count = hf.backup(output, runs=ids)
+    except StoreError as error:
+        if error.place != output:
+            raise
+        raise StoreError(output, str(error).removeprefix(f"backup {output}: "), what="export") from error
     _told(output, count, as_json=as_json)
 
 
@@ -89,11 +94,11 @@ def restore_command(hf: Holdfast, file: str, as_json: bool) -> None:
     take_in(hf, file, as_json=as_json)
 
 
-def take_in(hf: Holdfast, file: str, *, as_json: bool) -> None:
+def take_in(hf: Holdfast, file: str, *, as_json: bool, words: archive.Words = archive.OF_BACKUPS) -> None:
     """Take in what is in a file, and tell what of it is blocked or paused, and how that goes on."""
     if not os.path.exists(file):
         raise FileNotFoundError(f"there is no file {file}")
-    found = archive.take_in(hf._store, file)
+    found = archive.take_in(hf._store, file, words)
     if as_json:
         write_json({"file": file, **found._asdict()})
         return

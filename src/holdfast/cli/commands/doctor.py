@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal, NamedTuple
+from urllib.parse import quote
 
 import click
 
@@ -36,6 +37,7 @@ _EXTRAS = {
     "langgraph": "langgraph-checkpoint",
     "otel": "opentelemetry-api",
     "postgres": "psycopg",
+    "ui": "sse-starlette",
 }
 
 
@@ -126,7 +128,8 @@ def _disk(path: str) -> Iterator[Finding]:
     free = shutil.disk_usage(folder).free
     text = f"{free / (1 << 30):,.1f} GiB free in {folder}"
     if free < LITTLE_SPACE:
-        yield Finding("warning", "disk", text, "free some space; `holdfast prune --older-than 30d` deletes old runs")
+        way = command_line("prune", options=["--older-than", "30d"])
+        yield Finding("warning", "disk", text, f"free some space; `{way}` deletes old runs")
     else:
         yield Finding("ok", "disk", text)
     try:
@@ -152,7 +155,7 @@ def _sqlite(path: str) -> Iterator[Finding]:
     from contextlib import closing
 
     try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as db:
             said = [str(row[0]) for row in db.execute("PRAGMA quick_check(5)")]
     except sqlite3.Error as error:
         said = [str(error)]
@@ -170,12 +173,19 @@ def _runs(hf: Holdfast, *, recover: bool) -> Iterator[Finding]:
     yield Finding("ok", "runs", f"{len(infos)}: {told}" if infos else "none yet")
     if dead := hf.recover(dry_run=not recover):
         text = f"{counted(len(dead), 'run')} held by workers that died: {_some(dead)}"
-        remedy = None if recover else "they can be claimed at any time; `holdfast doctor --recover` frees them now"
+        way = command_line("doctor", options=["--recover"])
+        remedy = None if recover else f"they can be claimed at any time; `{way}` frees them now"
         yield Finding("ok" if recover else "warning", "workers", text, remedy)
     if blocked := [info.id for info in infos if info.status == "blocked"]:
         text = f"{counted(len(blocked), 'run')} blocked until a person acts: {_some(blocked)}"
-        yield Finding("warning", "blocked", text, "`holdfast show RUN` tells why; then `holdfast unblock RUN`")
+        yield Finding(
+            "warning",
+            "blocked",
+            text,
+            f"`{command_line('show', 'RUN')}` tells why; then `{command_line('unblock', 'RUN')}`",
+        )
     now = datetime.now(UTC)
+    ways = f"have a worker: `{command_line('worker', 'MODULE')}`, or `{command_line('resume', 'RUN')}`"
     if not is_attended(hf):
         for queue, count in sorted(
             Counter(info.queue for info in infos if info.status == "ready" and info.queue).items()
@@ -184,11 +194,11 @@ def _runs(hf: Holdfast, *, recover: bool) -> Iterator[Finding]:
             yield Finding("warning", "unattended", text, command_line("worker", "MODULE", options=queue_words(queue)))
     if idle := [info.id for info in infos if info.status == "ready" and info.queue and now - info.updated_at > STUCK]:
         text = f"{counted(len(idle), 'run')} ready since more than {span(STUCK.total_seconds())}: {_some(idle)}"
-        yield Finding("warning", "idle", text, "have a worker: `holdfast worker MODULE`, or `holdfast resume RUN`")
+        yield Finding("warning", "idle", text, ways)
     late = [info.id for info in infos if info.status == "waiting" and info.wake_at and now - info.wake_at > STUCK]
     if late:
         text = f"{counted(len(late), 'run')} that should have gone on by now: {_some(late)}"
-        yield Finding("warning", "late", text, "have a worker: `holdfast worker MODULE`, or `holdfast resume RUN`")
+        yield Finding("warning", "late", text, ways)
     ahead = max((info.updated_at - now for info in infos), default=timedelta())
     if ahead > timedelta(minutes=1):
         text = f"the newest entry is {span(ahead.total_seconds())} in the future"

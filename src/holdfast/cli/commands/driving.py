@@ -14,7 +14,8 @@ from holdfast.cli.options import (
     DURATION,
     JSON,
     PAIR,
-    by_option,
+    SECONDS_ABOVE_0,
+    by_option_of,
     command,
     module_option,
     opened,
@@ -41,7 +42,7 @@ def driving_options(function: Any) -> Any:
     for option in (
         click.option("--quiet", "-q", is_flag=True, help="Show the result only."),
         click.option("--no-ask", is_flag=True, help="Do not ask at the terminal; a run that asks waits."),
-        by_option,
+        by_option_of("Who answers what is asked here; it is kept with the answers."),
     ):
         function = option(function)
     return function
@@ -60,7 +61,7 @@ def driving_options(function: Any) -> Any:
 @click.option("--id", metavar="ID", help="The id of the run; the same id again is the same run.")
 @click.option("--tag", "tags", multiple=True, type=PAIR, help="A tag of the run. May be repeated.")
 @click.option("--queue", default="default", show_default=True, help="From which workers take it.")
-@click.option("--deadline", type=click.FloatRange(min=0, min_open=True), help="Seconds that it may take as a whole.")
+@click.option("--deadline", type=SECONDS_ABOVE_0, help="How long it may take as a whole, such as 5m.")
 @click.option("--detach", "-d", is_flag=True, help="Leave it to a worker, and do not wait.")
 @click.option("--priority", type=int, help="With --detach: of a queue, the highest is taken first. Else 0.")
 @click.option("--delay", type=DURATION, help="With --detach: begin it this much later, such as 15m.")
@@ -168,6 +169,7 @@ def _flow_job(
     if dry_run:
         flows.show_dry_run(flow, vars, as_json=as_json)
         return None
+    flows.check_variables(flow, vars)
     return Job(
         flow.name,
         lambda hf, id: flow.start(hf, vars, id=id, **how),

@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from holdfast.cli.commands.service import told_on
-from holdfast.cli.options import command, with_store
+from holdfast.cli.options import command, only_one, options_given, with_store
+from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import columns, one_line, say, write_json
 from holdfast.engine import Holdfast
 from holdfast.errors import UsageError
@@ -69,7 +70,8 @@ def _show(found: dict[str, Any]) -> None:
 @click.option("--secret-env", "secret", metavar="NAME", help="The environment variable that has the secret.")
 @click.option("--on", "events", multiple=True, type=click.Choice(EVENTS), help="Of what; may be repeated. Else of all.")
 @click.option("--workflow", "-w", metavar="NAME", help="Only of runs of this workflow.")
-@click.option("--pause/--resume", "paused", default=None, help="Tell nothing; or what happens from now on.")
+@click.option("--pause", is_flag=True, help="Tell nothing.")
+@click.option("--resume", is_flag=True, help="Tell what happens from now on.")
 @click.option("--delete", is_flag=True, help="Forget it.")
 @with_store()
 def hook_command(
@@ -79,7 +81,8 @@ def hook_command(
     secret: str | None,
     events: tuple[str, ...],
     workflow: str | None,
-    paused: bool | None,
+    pause: bool,
+    resume: bool,
     delete: bool,
     as_json: bool,
 ) -> None:
@@ -91,9 +94,12 @@ def hook_command(
     """
     from holdfast.ui.hooks import Event, delete_hook, hooks, set_hook
 
+    paused = pause if only_one("pause", "resume", "delete") in ("--pause", "--resume") else None
     if delete:
+        if settings := options_given("url", "secret", "events", "workflow"):
+            raise UsageError(f"{', '.join(settings)} and --delete do not go together: a hook is set, or deleted")
         if not delete_hook(hf, name):
-            raise UsageError(f"there is no hook {name!r}; `holdfast hooks` lists those that are")
+            raise UsageError(f"there is no hook {name!r}; `{command_line('hooks')}` lists those that are")
         write_json({"deleted": name}) if as_json else say(f"✓ {one_line(name)} is deleted")
         return
     given = (url, secret, events or None, workflow, paused)

@@ -93,13 +93,19 @@ def redact_command(
     handle = hf.get(run)
     for seq in entries:
         handle.entry(seq)
-    numbers = ", ".join(map(str, sorted(set(entries))))
-    agreed(f"Erase what entries {numbers} of {one_line(run)} hold, for good?", len(set(entries)), "erase", yes=yes)
+    several = len(set(entries)) > 1
+    numbers = f"{'entries' if several else 'entry'} {', '.join(map(str, sorted(set(entries))))}"
+    agreed(
+        f"Erase what {numbers} of {one_line(run)} {'hold' if several else 'holds'}, for good?",
+        len(set(entries)),
+        "erase",
+        yes=yes,
+    )
     handle.redact(*entries, by=by, why=why)
     if as_json:
         write_json({"run": handle.info(), "redacted": sorted(set(entries))})
     else:
-        say(f"Erased: entries {numbers} of {one_line(run)}.")
+        say(f"Erased: {numbers} of {one_line(run)}.")
 
 
 @command("delete", "holdfast delete order-17", "holdfast delete order-17 --yes")
@@ -155,7 +161,7 @@ def prune_command(
     if dry_run and as_json:
         write_json({"would": "prune", "count": len(would), "runs": would})
         return
-    if not as_json and not yes:
+    if not as_json and (dry_run or not yes or not would):
         for id in would[:_PREVIEW]:
             say(one_line(id))
         if len(would) > _PREVIEW:

@@ -11,6 +11,7 @@ from holdfast.cli.options import command, filter_options, runs_argument, with_st
 from holdfast.cli.remedies import command_line, told_error
 from holdfast.cli.rendering import RUN_TITLES, ago, columns, one_line, run_rows, say, write_json
 from holdfast.cli.session import dead_of
+from holdfast.cli.unfinished import rolling_back
 from holdfast.engine import Holdfast
 from holdfast.errors import KeyMissing, RunError
 from holdfast.views import Field, Question, RunInfo
@@ -40,7 +41,7 @@ def runs_command(hf: Holdfast, wanted: dict[str, Any], limit: int, after: str | 
     if not page.items:
         say("No runs." if not wanted else "No such runs.")
         return
-    columns(RUN_TITLES, run_rows(page, dead), right=("entries",))
+    columns(RUN_TITLES, run_rows(page, dead, rolling_back(hf, page, dead)), right=("entries",))
     if page.next is not None:
         say(f"There are more: --after {page.next}")
 
@@ -65,7 +66,7 @@ def workers_command(hf: Holdfast, as_json: bool) -> None:
         told = [{"worker": name, "alive": name in alive, "holds": held.get(name, [])} for name in names]
         write_json({"workers": told})
     elif not names:
-        say("The store knows of no worker; `holdfast worker MODULE` is one.")
+        say(f"The store knows of no worker; `{command_line('worker', 'MODULE')}` is one.")
     else:
         rows = [[name, "alive" if name in alive else "died", ", ".join(held.get(name, []))] for name in names]
         columns(("worker", "", "holds"), rows)

@@ -29,11 +29,22 @@ from holdfast.cli.rendering import (
     short,
     span,
     status_text,
+    undo_word,
     workflow_of,
     write_json,
 )
-from holdfast.cli.session import DIED, died, hints, is_attended, open_questions, outcome, worker_command
-from holdfast.cli.story import fan_of
+from holdfast.cli.session import (
+    DIED,
+    died,
+    hints,
+    is_attended,
+    open_questions,
+    open_runs,
+    outcome,
+    worker_command,
+)
+from holdfast.cli.story import fan_of, task_name
+from holdfast.cli.unfinished import rolling_back, untaken_answers
 from holdfast.engine import Holdfast
 from holdfast.engine.run import Run
 from holdfast.errors import KeyMissing, RunDamaged, RunNotFound, UsageError
@@ -57,17 +68,21 @@ def show_command(hf: Holdfast, run: str, trace: bool, as_json: bool) -> None:
     Its arguments have names if --module names what declares it.
 
     JSON: {"run": run, "input": …, "steps": [step, …], "questions": [question, …], "children": [id, …], "died": whether
-    its process has died, "next": …, "queue": …} and, of a run that has ended, "result" or "error".
+    its process has died, "next": …, "queue": …} and, of a run that has ended, "result" or "error"; of a graph that has
+    failed "failed_at", the call of its node. "untaken", if there are any, are the answers that nobody who drives it has
+    taken yet.
     """
     handle = hf.get(run)
     info, steps, questions = handle.info(), handle.steps(), open_questions(hf, handle)
     checkpoint = handle.checkpoint()
     parts = {"next": checkpoint.next, "node": checkpoint.node, "queue": raw(checkpoint.queue)}
     ended, is_dead, input = outcome(handle, info), died(hf, info), input_of(handle, info)
+    untaken = [answer for one in open_runs(hf, handle) for answer in untaken_answers(one)]
     if as_json:
         children = [str(entry.contents["id"]) for entry in entries_of(handle, Kind.CHILD)]
         found = {"run": info, "input": input, "steps": steps, "questions": questions, "children": children}
-        write_json({**found, "died": is_dead, **parts, **ended})
+        waiting = {"untaken": untaken} if untaken else {}
+        write_json({**found, **waiting, "died": is_dead, **parts, **ended})
         return
     from rich.text import Text
 
@@ -75,7 +90,10 @@ def show_command(hf: Holdfast, run: str, trace: bool, as_json: bool) -> None:
     title.append(f"  {one_line(info.id)}", style="bold")
     console().print(title.append(f"  {DIED}") if is_dead else title)
     words = {"next": "next", "node": "last node", "queue": "to do"}
-    facts = [(words[name], short(value)) for name, value in parts.items() if value not in (None, [], ())]
+    rolling = rolling_back(hf, [info], {info.id} if is_dead else ()).get(info.id)
+    there = [name for name, value in parts.items() if value not in (None, [], ()) and rolling is None]
+    facts = [("rollback", rolling), *((words[name], short(parts[name])) for name in there)]
+    facts.append(("failed at", one_line(task_name(ended["failed_at"])) if "failed_at" in ended else None))
     error = Text(one_line(ended["error"]), style="red") if ended.get("error") else None
     shown = short(input, _INPUT) if input is not None else None
     pairs([*_facts(handle, info), ("input", shown), *facts, ("error", error)])
@@ -86,6 +104,8 @@ def show_command(hf: Holdfast, run: str, trace: bool, as_json: bool) -> None:
         _show_steps(steps)
     for question in questions:
         console().print(f"\n[yellow]?[/] {escaped(question.prompt)}  [dim]{escaped(question.id)}[/]")
+    for answer in untaken:
+        console().print(f"\n[yellow]?[/] {escaped(answer.prompt)}\n  {escaped(answer.told)}")
     if ended.get("result") is not None:
         say("\nresult")
         pretty(ended["result"])
@@ -125,9 +145,10 @@ def _show_steps(steps: tuple[StepInfo, ...]) -> None:
             rows.append([first.seq, status_text(status), fan, "", f"{len(several)} × {first.name}", first.error])
             continue
         for one in several:
-            attempt = f"attempt {one.attempts}" if one.attempts > 1 else ""
+            notes = [f"attempt {one.attempts}" if one.attempts > 1 else "", "erased" if one.erased else ""]
             took = span(one.seconds) if one.seconds is not None else ""
-            rows.append([one.seq, status_text(one.status), one.key, took, attempt, one.error])
+            noted = ", ".join(note for note in notes if note)
+            rows.append([one.seq, status_text(one.status), one.key, took, noted, one.error])
     if len(rows) > _STEPS:
         say(f"({len(rows) - _STEPS} earlier lines; --json lists all steps)")
     columns(("entry", "status", "step", "took", "", ""), rows[-_STEPS:], right=("entry", "took"))
@@ -302,6 +323,9 @@ def _show_difference(difference: Difference) -> None:
 def effects_command(hf: Holdfast, run: str, as_json: bool) -> None:
     """List what a run did to the outside world, oldest first, with what became of it.
 
+    The column "undo" says whether a rollback would undo it: yes, no, that it is undone already, or that this is not
+    needed, since it raised an error or was done again under another entry.
+
     JSON: {"effects": [effect, …]}.
     """
     found = hf.get(run).effects()
@@ -311,8 +335,5 @@ def effects_command(hf: Holdfast, run: str, as_json: bool) -> None:
     if not found:
         say("It did nothing to the outside world that is on record.")
         return
-    rows = [
-        [one.seq, status_text(one.status), one.key, one.target, "undo" if one.reversible else "", one.error]
-        for one in found
-    ]
-    columns(("entry", "status", "step", "target", "can be", ""), rows, right=("entry",))
+    rows = [[one.seq, status_text(one.status), one.key, one.target, undo_word(one), one.error] for one in found]
+    columns(("entry", "status", "step", "target", "undo", ""), rows, right=("entry",))

@@ -62,7 +62,9 @@ def chosen(
     if runs and wanted:
         raise UsageError(f"name the runs to {verb}, or say which by --status, --workflow and so on; not both")
     if not runs and not wanted:
-        raise UsageError(f"which runs to {verb}? name them, or say --status, --workflow, --tag, --prefix, --since")
+        raise UsageError(
+            f"which runs to {verb}? name them, or say --status, --workflow, --tag, --prefix, --since, --before"
+        )
     found = [hf.get(id).info() for id in runs] if runs else every_run(hf, **{"status": list(default), **wanted})
     if dry_run:
         preview(found, verb, as_json=as_json)

@@ -7,12 +7,23 @@ from typing import Any
 import click
 
 from holdfast.cli.flows import load, variables_of
-from holdfast.cli.options import JSON, PAIR, by_option, command, with_store
+from holdfast.cli.options import (
+    JSON,
+    PAIR,
+    by_option,
+    by_option_of,
+    command,
+    only_one,
+    options_given,
+    with_store,
+)
+from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import ago, clock, columns, one_line, say, write_json
 from holdfast.cli.targets import TargetRefused, find_workflow, fitted, is_flow
 from holdfast.engine import Holdfast
+from holdfast.engine.drive import drive
 from holdfast.engine.inputs import QUEUE
-from holdfast.engine.schedules import CATCH_UP
+from holdfast.engine.schedules import CATCH_UP, set_schedule
 from holdfast.errors import UsageError
 from holdfast.views import QueueInfo, ScheduleInfo
 
@@ -69,7 +80,8 @@ def _limit(text: str) -> Any:
 @click.option("--per-worker", type=_limit, metavar="N|none", help="Runs at a time, of each worker.")
 @click.option("--per-key", type=_limit, metavar="N|none", help="Runs at a time, of those enqueued with the same key.")
 @click.option("--rate", metavar="N/SECONDS|none", help="How many runs may be begun in how many seconds.")
-@click.option("--pause/--resume", "paused", default=None, help="Workers take nothing from it, or go on.")
+@click.option("--pause", is_flag=True, help="Workers take nothing from it.")
+@click.option("--resume", is_flag=True, help="Workers go on with it.")
 @by_option
 @with_store()
 def queue_command(
@@ -79,7 +91,8 @@ def queue_command(
     per_worker: Any,
     per_key: Any,
     rate: str | None,
-    paused: bool | None,
+    pause: bool,
+    resume: bool,
     by: str | None,
     as_json: bool,
 ) -> None:
@@ -94,12 +107,12 @@ def queue_command(
     changes = {key: None if value == NONE else value for key, value in changes.items()}
     if rate is not None:
         changes["rate"] = _rate(rate)
-    if paused is not None:
-        changes["paused"] = paused
+    if only_one("pause", "resume") is not None:
+        changes["paused"] = pause
     if not changes and name != QUEUE and all(one.name != name for one in hf.list_queues()):
         raise TargetRefused(
-            f"there is no queue {name!r}: nothing is set about it, and no run is in it; `holdfast queues` lists those "
-            "that are"
+            f"there is no queue {name!r}: nothing is set about it, and no run is in it; "
+            f"`{command_line('queues')}` lists those that are"
         )
     info = hf.queue(name, **changes, by=by).info()
     if as_json:
@@ -172,11 +185,11 @@ def _next(schedule: ScheduleInfo) -> str:
 @click.option("--priority", type=int, default=0, show_default=True, help="Of its runs: the highest is taken first.")
 @click.option("--tag", "tags", multiple=True, type=PAIR, help="A tag of its runs. May be repeated.")
 @click.option("--catch-up", type=click.Choice(CATCH_UP), default="one", show_default=True, help="Of missed ticks.")
-@click.option("--pause", "act", flag_value="pause", help="Begin nothing until it is resumed.")
-@click.option("--resume", "act", flag_value="resume", help="Go on with the next tick.")
-@click.option("--trigger", "act", flag_value="trigger", help="Enqueue a run now, beside those of the clock.")
-@click.option("--delete", "act", flag_value="delete", help="Delete the schedule; its runs stay.")
-@by_option
+@click.option("--pause", is_flag=True, help="Begin nothing until it is resumed.")
+@click.option("--resume", is_flag=True, help="Go on with the next tick.")
+@click.option("--trigger", is_flag=True, help="Enqueue a run now, beside those of the clock.")
+@click.option("--delete", is_flag=True, help="Delete the schedule; its runs stay.")
+@by_option_of("Who does this; it is kept with the schedule when that is made, changed, paused or resumed.")
 @with_store()
 def schedule_command(
     hf: Holdfast,
@@ -185,7 +198,10 @@ def schedule_command(
     target: str | None,
     given: Any,
     variables: tuple[tuple[str, str], ...],
-    act: str | None,
+    pause: bool,
+    resume: bool,
+    trigger: bool,
+    delete: bool,
     by: str | None,
     as_json: bool,
     **how: Any,
@@ -197,18 +213,26 @@ def schedule_command(
     JSON: {"schedule": schedule}, as of `holdfast schedules`; with --trigger also "run": id; with --delete
     {"deleted": id}.
     """
+    only_one("pause", "resume", "trigger", "delete")
+    only_one("cron", "delete")
+    settings = options_given("given", "variables", *how)
     if (cron is None) != (target is None):
         raise UsageError("to make a schedule takes both: --cron says when, and --run what")
+    if settings and cron is None:
+        raise UsageError(
+            f"{', '.join(settings)}: is set when a schedule is made or changed; add --cron, which says when, and "
+            "--run, which says what"
+        )
     if cron is not None and target is not None:
-        _make_schedule(hf, id, cron, target, given, variables, how, as_json=as_json)
+        _make_schedule(hf, id, cron, target, given, variables, {**how, "by": by}, as_json=as_json)
     schedule = hf.get_schedule(id)
-    if act == "delete":
+    if delete:
         schedule.delete()
         write_json({"deleted": id}) if as_json else say(f"✓ {one_line(id)} is deleted")
         return
-    run = schedule.trigger() if act == "trigger" else None
-    if act in ("pause", "resume"):
-        schedule.pause(by=by) if act == "pause" else schedule.resume(by=by)
+    run = schedule.trigger() if trigger else None
+    if pause or resume:
+        schedule.pause(by=by) if pause else schedule.resume(by=by)
     info = schedule.info()
     if as_json:
         write_json({"schedule": info} | ({"run": run.id} if run is not None else {}))
@@ -239,4 +263,4 @@ def _make_schedule(
         raise UsageError(f"{target}: --var is for flows; a workflow takes its arguments by --input")
     workflow = find_workflow(target)
     args, kwargs = fitted(workflow, given)
-    hf.schedule(workflow, *args, **how, **kwargs)
+    drive(set_schedule(hf, workflow, args, kwargs, **how), hf._committer)

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 
 import click
 
-from holdfast.cli.options import command, with_store
+from holdfast.cli.options import SECONDS, command, with_store
 from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import clock, counted, one_line, say, write_json
 from holdfast.cli.session import prints_elsewhere
-from holdfast.cli.targets import import_named
+from holdfast.cli.targets import TargetRefused, import_named, is_flow
 from holdfast.engine import Holdfast
 from holdfast.engine.define import registered_names
 from holdfast.errors import UsageError
@@ -26,12 +26,10 @@ from holdfast.errors import UsageError
     "holdfast worker orders ./reports.py --concurrency 20 --queue default --queue slow",
     "holdfast worker --flows --until-idle",
 )
-@click.argument("modules", nargs=-1, metavar="MODULE|FILE...", envvar="HOLDFAST_MODULES")
+@click.argument("modules", nargs=-1, metavar="[MODULE|FILE.py]...", envvar="HOLDFAST_MODULES")
 @click.option("--concurrency", "-c", type=click.IntRange(min=1), default=10, show_default=True, help="Runs at a time.")
 @click.option("--queue", "-q", "queues", multiple=True, default=["default"], show_default=True, help="May be repeated.")
-@click.option(
-    "--grace", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds for steps to end."
-)
+@click.option("--grace", type=SECONDS, default=30.0, show_default=True, help="How long steps have to end, such as 2m.")
 @click.option("--flows", is_flag=True, help="Drive flows, too: whoever can write to the store decides what is run.")
 @click.option("--until-idle", is_flag=True, help="End when nothing is left to do or to wait for.")
 @click.option("--verbose", "-v", is_flag=True, help="Tell of each step.")
@@ -50,7 +48,7 @@ def worker_command(
     """Import modules, and drive all runs of their workflows that are due, until told to stop.
 
     SIGTERM and Ctrl-C stop it in good order: what it drives is released at the next durable call, and steps have
-    --grace seconds to end. Told twice, it waits no longer. Start as many workers as you like: each run is driven by
+    --grace to end. Told twice, it waits no longer. Start as many workers as you like: each run is driven by
     one of them.
 
     What happens is told on standard error.
@@ -58,6 +56,9 @@ def worker_command(
     JSON, a line for each event: {"at": …, "level": …, "event": …, "run": id, …}.
     """
     for name in modules:
+        if is_flow(name):
+            way = command_line("worker", options=["--flows"])
+            raise TargetRefused(f"{name}: flows are driven with --flows, all of the store: `{way}`")
         import_named(name)
     if flows:
         import holdfast.flow  # noqa: F401

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.options import DEFAULT_STORE, command, path_of, store_option
+from holdfast.cli.remedies import command_line, quoted, store_words
 from holdfast.cli.rendering import say, write_json
 
 _EXAMPLE = '''"""An example. Run it, press Ctrl-C in the middle, and resume it:
@@ -80,8 +81,11 @@ def init_command(folder: str, example: bool, store: str | None, as_json: bool) -
     if not made:
         say("Everything is there already.")
     if example:
-        where = "" if folder == "." else f"cd {folder} && "
-        say(f'\nTry it:\n  {where}holdfast run hello.py --input \'{{"name": "you"}}\'\n  {where}holdfast runs')
+        # A store that was named is named from here.
+        where = "" if folder == "." or store_words() else f"cd {quoted(folder)} && "
+        file = str(root / "hello.py") if store_words() else "hello.py"
+        run = command_line("run", file, options=["--input", '{"name": "you"}'])
+        say(f"\nTry it:\n  {where}{run}\n  {where}{command_line('runs')}")
 
 
 def path_of_default() -> str:

@@ -7,7 +7,7 @@ import time
 import click
 
 from holdfast.cli.codes import BY_STATUS, INTERRUPTED, TERMINATED
-from holdfast.cli.options import command, run_argument, with_store
+from holdfast.cli.options import SECONDS, command, run_argument, with_store
 from holdfast.cli.progress import Progress, heading, view_for
 from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import is_read, one_line, say, workflow_of
@@ -23,7 +23,7 @@ _WONDER = 2.0  # seconds between two looks whether somebody drives it still
 @command("watch", "holdfast watch order-17", "holdfast watch order-17 --json", "holdfast watch order-17 --timeout 60")
 @run_argument
 @click.option("--new", is_flag=True, help="Only what happens from now on.")
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="SECONDS", help="Watch for this long at most.")
+@click.option("--timeout", type=SECONDS, help="Watch for this long at most, such as 90s.")
 @with_store()
 def watch_command(hf: Holdfast, run: str, new: bool, timeout: float | None, as_json: bool) -> None:
     """Follow a run live, from its first entry, until it ends or is blocked. Nothing is done to it.

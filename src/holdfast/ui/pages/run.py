@@ -10,6 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from starlette.responses import Response
 
+from holdfast.cli.story import task_name
+from holdfast.cli.unfinished import untaken_answers
 from holdfast.engine.run import Run
 from holdfast.errors import ExtraMissing, HoldfastError, KeyMissing, Redacted, RunDamaged
 from holdfast.model import ENDED, Kind, Status
@@ -146,19 +148,26 @@ def newest_outputs(run: Run, info: RunInfo) -> list[Output]:
     return [replace(one, value=codec.raw(codec.encode(one.value, "output"))) for one in found[::-1][:OUTPUTS]]
 
 
-def picture(run: Run) -> str | None:
-    """The graph of a run with the path that it took, as SVG; None if it is of no graph, or cannot be drawn here."""
+class Picture(Struct, frozen=True):
+    """The graph of a run with the path that it took, as SVG; or what is missing to draw it."""
+
+    svg: str | None = None
+    missing: str = ""
+
+
+def picture(run: Run) -> Picture:
+    """The picture of a run; an empty one if it is of no graph."""
     from holdfast.graph.drawing import drawn
     from holdfast.graph.svg import svg
 
     try:
         found = drawn(run)
-        return svg(*found, styled=False) if found is not None else None
-    except ExtraMissing:
-        return None
+        return Picture(svg(*found, styled=False)) if found is not None else Picture()
+    except ExtraMissing as error:
+        return Picture(missing=str(error))
 
 
-NOTHING_TOLD = dict.fromkeys(("input", "result", "error", "trace", "by"))
+NOTHING_TOLD = dict.fromkeys(("input", "result", "error", "trace", "by", "failed_at"))
 
 
 def outcome(run: Run, info: RunInfo) -> dict[str, Any]:
@@ -169,14 +178,21 @@ def outcome(run: Run, info: RunInfo) -> dict[str, Any]:
     last = run.entry(info.seq)
     if last.kind not in (Kind.COMPLETED, Kind.FAILED, Kind.CANCELLED):  # something was erased, or noted, after its end
         checkpoint = run.checkpoint()
-        found = {"result": checkpoint.raw_result} if info.status is Status.COMPLETED else {"error": checkpoint.error}
-        return told | found
+        if info.status is Status.COMPLETED:
+            return told | {"result": checkpoint.raw_result}
+        return told | {"error": checkpoint.error, "failed_at": _named(checkpoint.failed_at)}
     said = last.contents
     if info.status is Status.COMPLETED:
         saved = said.get("saved")
         return told | {"result": run.checkpoint(saved).raw_state if saved is not None else said.get("result")}
     failure = said.get("failure") or {}
-    return told | {"error": said.get("error"), "trace": failure.get("traceback"), "by": said.get("by")}
+    told |= {"error": said.get("error"), "trace": failure.get("traceback"), "by": said.get("by")}
+    return told | {"failed_at": _named(said.get("node"))}
+
+
+def _named(node: str | None) -> str | None:
+    """The call of a node that a run failed at, for people."""
+    return task_name(node) if node is not None else None
 
 
 def page(ask: Ask, forms: list[Form] | None = None, *, status: int = 200) -> Response:
@@ -184,17 +200,18 @@ def page(ask: Ask, forms: list[Form] | None = None, *, status: int = 200) -> Res
     run, top = ask.run, head(ask)
     info = top.info
     upto = ask.number("upto")
-    context: dict[str, Any] = {"window": None, "svg": None, "told": NOTHING_TOLD, "damage": None}
-    context |= {name: [] for name in ("forms", "outputs", "uncertain")}
+    context: dict[str, Any] = {"window": None, "picture": Picture(), "told": NOTHING_TOLD, "damage": None}
+    context |= {name: [] for name in ("forms", "outputs", "uncertain", "untaken")}
     if top.unread is None:
         try:
             context["window"] = window(run, top, upto)
             if not top.ended:
                 context["forms"] = forms if forms is not None else [form(one) for one in run.questions()]
+                context["untaken"] = untaken_answers(run)
             if info.status is Status.BLOCKED:
                 context["uncertain"] = [step for step in run.steps() if step.status == "uncertain"]
             context["outputs"] = newest_outputs(run, info)
-            context["svg"] = picture(run)
+            context["picture"] = picture(run)
             context["told"] = outcome(run, info)
         except (RunDamaged, Redacted) as damage:
             context["damage"] = str(damage)

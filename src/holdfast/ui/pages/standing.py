@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from holdfast.cli.remedies import in_commands
 from holdfast.cli.rendering import note_on
+from holdfast.cli.unfinished import rolling_back
 from holdfast.engine import Holdfast
 from holdfast.model import Status
 from holdfast.ui.holders import has_died, living, neglected, worker_command
@@ -56,13 +57,21 @@ def standings(hf: Holdfast, infos: Sequence[RunInfo]) -> list[Standing]:
     late = datetime.now(UTC) - SOON
     ready = [info for info in infos if info.status is Status.READY and info.updated_at < late]
     idle = neglected(hf._store, {info.queue for info in ready if info.queue is not None})
-    return [_standing(hf, info, alive, idle if info.updated_at < late else ()) for info in infos]
+    dead = {info.id for info in infos if has_died(info, alive)}
+    rolling = rolling_back(hf, infos, dead)
+    return [
+        _standing(hf, info, info.id in dead, rolling.get(info.id), idle if info.updated_at < late else ())
+        for info in infos
+    ]
 
 
-def _standing(hf: Holdfast, info: RunInfo, alive: Collection[str], idle: Collection[str]) -> Standing:
-    if has_died(info, alive):
+def _standing(hf: Holdfast, info: RunInfo, died: bool, rolling: str | None, idle: Collection[str]) -> Standing:
+    if died:
         who = "a worker goes" if info.queue is not None else "whoever claims it goes"
-        return Standing("died", f"its process has died; {who} on with it", _command(info))
+        note = f"its process has died; {who} on with it"
+        return Standing("died", f"{rolling}; {note}" if rolling else note, _command(info))
+    if rolling:
+        return Standing(_look(hf, info), rolling)
     reason = _reason(info)
     if info.status is Status.READY and info.queue in idle and not reason:
         return Standing("ready", f"no live worker of queue {info.queue} is known", _command(info))

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment
 from msgspec import Struct
 
-from holdfast.cli.rendering import MARKS, ago, span, workflow_of
+from holdfast.cli.rendering import MARKS, ago, span, undo_word, workflow_of
 from holdfast.ui.chart import brief, lane_name
 from holdfast.ui.holders import worker_command
 from holdfast.ui.pages.addresses import run_url
@@ -110,6 +110,6 @@ def prepare(environment: Environment) -> None:
         return
     environment.filters.update(
         ago=ago, brief=brief, lane=lane_name, look=look, machine=machine, mark=mark, span=span, stamp=stamp,
-        until=until, value=value, word=word, workflow=workflow_of,
+        undo_word=undo_word, until=until, value=value, word=word, workflow=workflow_of,
     )  # fmt: skip
     environment.globals.update(lease=lease, part=part, run_url=run_url, worker_command=worker_command)

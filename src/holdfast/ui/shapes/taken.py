@@ -204,6 +204,11 @@ class Several(Struct, frozen=True, forbid_unknown_fields=True):
     runs: Annotated[list[Name], Meta(max_length=MOST)] = []
     where: RunQuery | None = None
     dry_run: bool = False
+
+
+class CancelSeveral(Several, frozen=True):
+    """Runs to give up, which are named or found as those of `Several` are; why; and whether to undo what they did."""
+
     why: Text | None = None
     undo: bool = False
 
