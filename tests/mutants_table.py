@@ -655,8 +655,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "log-lengthened-over-what-others-write",
         "src/holdfast/stores/sqlite_log.py",
-        "            os.write(self._file, bytes(min(self.length(), AT_ONCE)))\n",
-        "            os.pwrite(self._file, bytes(min(length := self.length(), AT_ONCE)), length)\n",
+        "os.O_WRONLY | os.O_APPEND",
+        "os.O_WRONLY",
         "tests/contract/test_sqlite_log.py",
     ),
     Mutant(
