@@ -128,7 +128,7 @@ async def orders(hf: holdfast.AsyncHoldfast) -> None:
     await other.resume()
 
 def others(hf: holdfast.Holdfast) -> None:
-    hf.start(letter, {"text": "", "notes": []}, id="letter-1", tags={"to": "Ada"}).result()
+    hf.start(letter, {"text": "", "notes": []}, id="letter-1", tags={"to": "press"}).result()
     hf.start(count, "Monday", id="count-monday")
     hf.start(pay, "the mill", 9900, id="pay-the-mill")
     hf.enqueue(fulfil, "A-20", 990, ["rug"], id="order/A-20", tags={"customer": "20", "shop": "south"}, delay=3600)
