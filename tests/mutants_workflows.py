@@ -481,11 +481,4 @@ MUTANTS: list[Mutant] = [
         "WHERE ? IS NOT NULL AND priority = ? AND status = 'ready'",
         f'{SQLITE} -k "given_queues_and_workflows"',
     ),
-    Mutant(
-        "worker-takes-orphans-of-any-queue",
-        f"{ENGINE}/work.py",
-        "return record.queue in self._queues and record.workflow in registered_names()",
-        "return record.workflow in registered_names()",
-        f'{WORKFLOWS}/test_work.py -k "dead_holder_left"',
-    ),
 ]

@@ -172,7 +172,7 @@ def test_forks_that_make_no_sense_are_told_in_the_form(
 def test_a_rollback_wants_the_plan_to_be_read_and_the_run_to_be_as_it_was(hf: Holdfast, pages: TestClient) -> None:
     run = sold(hf)
     etag = hidden(pages.get("/runs/A-1/rollback?to=0").text, "etag")
-    assert pages.post("/runs/A-1/rollback", data={"to": "0", "etag": etag}).status_code == 422
+    assert pages.post("/runs/A-1/rollback", data={"to": "0", "etag": etag, "then": "go-on"}).status_code == 422
     assert pages.post("/runs/A-1/rollback", data={"to": "0", "sure": "yes", "then": "go-on"}).status_code == 412
     hf.get("A-1").send("news")
     run.resume()
