@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from holdfast.codec import Tree, check_size, diff, patch_owned, to_text
 from holdfast.commit import Committer, Ticket
 from holdfast.engine.journals import Journals, Saved
-from holdfast.errors import HoldfastError, LeaseLost, Redacted, RunDamaged
+from holdfast.errors import HoldfastError, LeaseLost, Redacted, RunDamaged, RunNotFound
 from holdfast.fold import Fold
 from holdfast.journal import Data, next_entry, wants_snapshot
 from holdfast.model import Append, Change, Entry, Kind, RunRecord
@@ -292,9 +292,9 @@ class Lease:
                 self._saved = self._journals.state(self.record)
             except Redacted:
                 return None
-            except RunDamaged as damage:
+            except (RunDamaged, RunNotFound) as error:
                 if self._current() is None:  # it cannot be read because somebody took the run over and deleted it
-                    raise LeaseLost(self.record.id) from damage
+                    raise LeaseLost(self.record.id) from error
                 raise
         return self._saved
 

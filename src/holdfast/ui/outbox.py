@@ -19,7 +19,7 @@ from holdfast.engine import Holdfast
 from holdfast.engine.events import WARNING, tell
 from holdfast.engine.revived import KIND as REVIVED
 from holdfast.engine.revived import Revival
-from holdfast.errors import HoldfastError, RunDamaged, StoreUnusable
+from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreUnusable
 from holdfast.model import ENDED, Document, Entry, Filter, RunRecord, Status
 from holdfast.ui.hooks import EVENTS, QUEUE, WORKFLOW, Hook, Notice, deliver, hooks
 from holdfast.views import moment
@@ -68,7 +68,7 @@ class Outbox:
             try:
                 for entry in self._events(record, since, first):
                     found += self._deliver(wanted, record, entry)
-            except RunDamaged:  # it is listed as such, and says nothing more
+            except (RunDamaged, RunNotFound):  # it is listed as such, or was deleted, and says nothing more
                 continue
             told[record.uid] = record.seq
             if record.status not in ENDED:
