@@ -202,3 +202,15 @@ def test_a_result_that_did_not_last_is_not_given(store_url: str) -> None:
             assert [entry.kind for entry in await run.history()] == ["created", "done"]
 
     asyncio.run(main())
+
+
+def test_a_holder_whose_run_was_deleted_since_has_lost_it(hf: Holdfast) -> None:
+    """Also where what was saved last has to be read first: it is not damaged, and not merely gone."""
+    run = hf.run("deleted")
+    run.save({"n": 1})
+    with run.claim():
+        assert run._lease is not None
+        hf._store.retire(run._lease.record.worker or "")
+        hf._store.delete(run.uid)
+        with pytest.raises(LeaseLost):
+            run.save({"n": 2})
