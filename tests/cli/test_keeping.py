@@ -233,6 +233,18 @@ def test_doctor_of_a_sound_store(call: Call, shop: Call) -> None:
     assert set(findings(call("doctor", "--json")).values()) == {"ok"}
 
 
+def test_doctor_looks_at_the_file_whatever_its_path_is(call: Call, memdir: Path) -> None:
+    folder = memdir / "a#b c"
+    folder.mkdir()
+    url = f"sqlite:///{folder / 'runs.db'}"
+    with holdfast.open(url) as hf:
+        hf.run("r")
+    before = sorted(memdir.iterdir())
+    found = findings(call("doctor", "--json", "--store", url))
+    assert set(found.values()) == {"ok"}
+    assert sorted(memdir.iterdir()) == before
+
+
 def test_doctor_finds_damage(call: Call, shop: Call, memdir: Path) -> None:
     shop("quick", "q")
     damaged(memdir)

@@ -273,7 +273,7 @@ class Trial:
         except Crash:
             store.drop()
             return False
-        except BaseException:
+        except BaseException:  # also an interrupt: the store is let go of whatever it was
             store.drop()
             raise
         return True

@@ -71,7 +71,7 @@ class Once:
             return kept
         try:
             given = act(name[:16])
-        except BaseException:
+        except BaseException:  # also an interrupt: who asks again must not be told that it is under way
             self._put(name, kept, None)
             raise
         else:

@@ -78,6 +78,13 @@ def test_a_second_import_adds_nothing(old: str, hf: Holdfast, asking: Any, threa
     assert import_langgraph(old, hf, prefix="p/").imported == ("p/asked", "p/deep")
 
 
+def test_nothing_is_left_beside_what_is_read(old: str, hf: Holdfast) -> None:
+    path = Path(old.removeprefix("sqlite:///"))
+    before = sorted(path.parent.glob(path.name + "*"))
+    assert import_langgraph(old, hf).imported
+    assert sorted(path.parent.glob(path.name + "*")) == before
+
+
 def test_what_is_damaged_is_told_and_the_rest_goes_on(old: str, hf: Holdfast) -> None:
     with sqlite3.connect(old.removeprefix("sqlite:///")) as db:
         db.execute("UPDATE checkpoints SET checkpoint = x'c1' WHERE thread_id = 'asked'")
