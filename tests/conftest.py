@@ -1,4 +1,4 @@
-"""What all tests share: the rule that nothing is skipped unseen, folders to work in, and the profiles of Hypothesis."""
+"""What all tests share: stores of every kind, folders to work in, and the profiles of Hypothesis."""
 
 import os
 import random
@@ -6,15 +6,17 @@ import signal
 import sqlite3
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
 import pytest
+import sizes
 from hypothesis import HealthCheck, settings
 from msgspec.structs import replace
 from pgserver import Schemas, Shared, found
+from pgserver import programs as postgres_programs
 
 import holdfast
 from holdfast import Holdfast
@@ -27,49 +29,29 @@ from holdfast.testing.crash import Crash
 # A shell has what it starts in the background ignore Ctrl-C, and so would all processes that the tests start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# --- Nothing is skipped unseen ----------------------------------------------------------------------------------------
-
-NOTHING_IS_SKIPPED = os.environ.get("CI") == "true"
-
-Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+pytest_plugins = ["selection"]  # tests/lib/selection.py
 
 
-def fail_if_skipped(report: Report) -> Report:
-    """Under CI=true a test that was skipped, or was expected to fail and did, counts as failed."""
-    if not (NOTHING_IS_SKIPPED and report.skipped):
-        return report
-    if hasattr(report, "wasxfail"):
-        what, why = "expected to fail", report.wasxfail
-        del report.wasxfail  # pytest does not count a failure that still carries this mark
-    else:
-        what, why = "skipped", str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
-    report.outcome = "failed"
-    report.longrepr = f"{report.nodeid} was {what}, which is a failure when CI=true\nits reason: {why or 'none given'}"
-    return report
-
-
-# Both run where the test runs, so with xdist in the worker, and see the report after pytest's own hooks are done.
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    return fail_if_skipped((yield))
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    return fail_if_skipped((yield))
+def pytest_configure() -> None:
+    """Refuse to start where the server that HOLDFAST_POSTGRES names is not installed."""
+    try:
+        postgres_programs()
+    except RuntimeError as missing:
+        raise pytest.UsageError(str(missing)) from None
 
 
 # --- Hypothesis: HOLDFAST_PROFILE chooses; a failure prints the blob that repeats it ----------------------------------
 
 settings.register_profile(
-    "default",
+    "all",
     deadline=None,
     derandomize=False,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.register_profile("torture", parent=settings.get_profile("default"), max_examples=2_000)
-settings.load_profile(os.environ.get("HOLDFAST_PROFILE", "default"))
+settings.register_profile("quick", parent=settings.get_profile("all"), max_examples=25)
+settings.register_profile("torture", parent=settings.get_profile("all"), max_examples=2_000)
+settings.load_profile(sizes.PROFILE)
 
 
 # --- Folders ----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from sizes import sample
 
 import holdfast
 from holdfast.testing.crash import Crash, Fuse
@@ -33,7 +34,7 @@ def test_a_crash_at_any_point_loses_nothing(
 ) -> None:
     site, part = SITES[kind](str(memdir / "site")), PARTS[name]
     fuse, expected = without_crash(site, part)
-    chosen = fuse.distinct()[chunk :: CHUNKS[kind]]
+    chosen = sample(fuse.distinct()[chunk :: CHUNKS[kind]])
     violations = [found for at in chosen if (found := crash_at(site, part, at, expected))]
     tally(f"crash points: {kind}", points=covered(fuse, chosen), tried=len(chosen), violations=len(violations))
     site.wipe()
@@ -46,7 +47,7 @@ def test_going_on_needs_no_recovery(kind: str, name: str, memdir: Path, tally: C
     """The next process just claims the runs, without `recover`."""
     site, part = SITES[kind](str(memdir / "site")), PARTS[name]
     fuse, expected = without_crash(site, part)
-    chosen = fuse.distinct()
+    chosen = sample(fuse.distinct())
     violations = [found for at in chosen if (found := crash_at(site, part, at, expected, recover=False))]
     tally(
         f"crash points without recover: {kind}",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from movers import Meanwhile, Pair, crash_at, interrupt_at, nothing, others_work
+from sizes import sample
 
 from holdfast.testing.crash import Fuse
 
@@ -20,7 +21,7 @@ def enumerate_crashes(
     with pair.process(fuse) as (here, there):
         report = here.move(there, timeout=0)
     assert sorted(report.moved) == sorted(pair.before)
-    points = fuse.distinct()[::step]
+    points = sample(fuse.distinct()[::step])
     violations = [found for at in points if (found := crash_at(pair, at, meanwhile))]
     tally(f"crashes of moves: {'-'.join(kinds)}", points=len(points), violations=len(violations))
     assert not violations, "\n".join(violations[:20])
@@ -43,7 +44,7 @@ def test_somebody_moves_everything_back_at_any_point(memdir: Path, tally: Callab
     fuse = Fuse()
     with pair.process(fuse) as (here, there):
         here.move(there, timeout=0)
-    found = [interrupt_at(pair, at, fuse.points) for at in fuse.distinct()]
+    found = [interrupt_at(pair, at, fuse.points) for at in sample(fuse.distinct())]
     violations = [one for one in found if one is not None]
     tally("moves back at the same time", points=len(found), violations=len(violations))
     assert not violations, "\n".join(violations[:20])

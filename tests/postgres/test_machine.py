@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 from pgserver import Schemas
+from sizes import size
 
 from holdfast.stores import Store
 from holdfast.stores.postgres import PostgresStore
@@ -30,7 +31,9 @@ def machine(schemas: Schemas) -> Callable[[], StoreMachine]:
 
 
 def test_the_engine_does_what_the_model_says(postgres_schemas: Schemas) -> None:
-    sizes = settings(max_examples=25, stateful_step_count=40, suppress_health_check=list(HealthCheck), deadline=None)
+    sizes = settings(
+        max_examples=size(3, 25), stateful_step_count=40, suppress_health_check=list(HealthCheck), deadline=None
+    )
     run_state_machine_as_test(machine(postgres_schemas), settings=sizes)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sizes import size
 
 import holdfast
 from holdfast import Holdfast, Run
@@ -75,7 +76,7 @@ class ThreadRaces:
             self.barrier.abort()
 
 
-@pytest.mark.parametrize("races", [2_000, pytest.param(20_000, marks=LONG)])
+@pytest.mark.parametrize("races", [size(200, 2_000), pytest.param(20_000, marks=LONG)])
 def test_races_between_threads_have_one_winner(
     any_url: str, races: int, kind: str, counts: Callable[[str], None]
 ) -> None:
@@ -92,7 +93,7 @@ def test_races_between_threads_have_one_winner(
 # --- processes
 
 
-@pytest.mark.parametrize("races", [200, pytest.param(2_000, marks=LONG)])
+@pytest.mark.parametrize("races", [size(40, 200), pytest.param(2_000, marks=LONG)])
 def test_races_between_processes_have_one_winner(
     quick_url: str,
     races: int,

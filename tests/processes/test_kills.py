@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sizes import size
 
 import holdfast
 from holdfast.errors import QuestionClosed
@@ -152,7 +153,7 @@ def digest(state: Any) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
 
 
-@pytest.mark.parametrize("kills", [15, pytest.param(300, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("kills", [size(3, 15), pytest.param(300, marks=pytest.mark.torture)])
 def test_a_killed_agent_goes_on_where_it_stopped(
     url: str, kills: int, seed: int, disk: Path, children: Callable[..., Any], kind: str, counts: Callable[[str], None]
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sizes import size
 
 import holdfast
 
@@ -30,7 +31,7 @@ def opened_crew(quick_url: str, crew: Crew) -> Crew:
 
 
 @pytest.mark.parametrize("holder", ["nobody", "one-of-them"])
-@pytest.mark.parametrize("marks", [500, pytest.param(1_000, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("marks", [size(100, 500), pytest.param(1_000, marks=pytest.mark.torture)])
 def test_marks_of_two_processes_are_all_kept(
     quick_url: str, holder: str, marks: int, opened_crew: Crew, all_at_once: AllAtOnce, kind: str, counts: Say
 ) -> None:
@@ -97,7 +98,7 @@ def test_six_writers_of_different_runs_do_not_disturb_each_other(
     counts(f"writers at once: {kind}, processes 6, states saved {6 * saves} in {seconds:.1f} s, busy errors 0")
 
 
-@pytest.mark.parametrize("stores", [5, pytest.param(100, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("stores", [size(1, 5), pytest.param(100, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("store", ["sqlite", "files"])
 def test_eight_processes_make_a_new_store_at_once(
     disk: Path, store: str, stores: int, crew: Crew, all_at_once: AllAtOnce, refused: type[Exception], counts: Say
@@ -119,7 +120,7 @@ def test_eight_processes_make_a_new_store_at_once(
     counts(f"stores made at once: {store}, stores {stores}, processes 8, failed 0")
 
 
-@pytest.mark.parametrize("questions", [20, pytest.param(300, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("questions", [size(5, 20), pytest.param(300, marks=pytest.mark.torture)])
 def test_of_five_answers_one_counts(
     quick_url: str,
     questions: int,

@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sizes import size
 from trial import Crew, Trial
 
 import holdfast
 
 
-@pytest.mark.parametrize("kills", [30, pytest.param(400, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("kills", [size(5, 30), pytest.param(400, marks=pytest.mark.torture)])
 def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(
     url: str,
     kills: int,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sizes import size
 
 import holdfast
 from holdfast import Run
@@ -141,7 +142,7 @@ def claims(claimant: Any, id: str, refused: type[Any]) -> bool:
     raise AssertionError("the lease does not end")
 
 
-@pytest.mark.parametrize("rounds", [4, pytest.param(60, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("rounds", [size(1, 4), pytest.param(60, marks=pytest.mark.torture)])
 def test_stopped_anywhere_in_a_stream_of_writes(
     quick_url: str,
     rounds: int,

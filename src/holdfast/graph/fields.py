@@ -104,7 +104,7 @@ def _field(name: str, hint: Any, required: bool) -> Field:
     kept = tuple(item for item in metadata if not is_reducer(item))
     return Field(
         name=name,
-        type=Annotated.__class_getitem__((hint, *kept)) if kept else hint,  # type: ignore[attr-defined]
+        type=Annotated[hint, *kept] if kept else hint,
         reducers=tuple(item for item in metadata if is_reducer(item)),
         required=required,
     )

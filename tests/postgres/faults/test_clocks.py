@@ -11,6 +11,8 @@ import psycopg
 import pytest
 from children import wait_until
 
+pytestmark = pytest.mark.needs("faketime")
+
 SKEWS = ["-300s", "+300s"]
 
 

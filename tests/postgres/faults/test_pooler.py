@@ -13,6 +13,8 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract import ProcessStoreContract
 
+pytestmark = pytest.mark.needs("pgbouncer")
+
 
 @pytest.fixture(scope="module")
 def bouncer(postgres_server: str) -> Iterator[Bouncer]:

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
+import programs
 import pytest
 import selling
-from browsing import TOKEN, Browser, Held, chromium, served
+from browsing import TOKEN, Browser, Held, served
 
 import holdfast
 from holdfast import Holdfast
 
 Open = Callable[..., Held]
 
-# Without a browser, test_chromium.py says so in one line.
-here = Path(__file__).parent
-collect_ignore = [] if chromium() else [one.name for one in here.glob("test_*.py") if one.name != "test_chromium.py"]
-
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """The browser of this process."""
-    path = chromium()
-    assert path is not None
+    path = programs.find("chromium")
+    assert path is not None, programs.why_missing("chromium")
     made = Browser(path)
     yield made
     made.close()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import selling
 from browsing import VIEW_TOKEN, Held, expect
 
 from holdfast import Holdfast, Run
+
+pytestmark = pytest.mark.needs("chromium")
 
 Open = Callable[..., Held]
 

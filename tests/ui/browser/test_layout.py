@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
 import selling
 from browsing import Held, expect
 
 from holdfast import Field, Holdfast
+
+pytestmark = pytest.mark.needs("chromium")
 
 Open = Callable[..., Held]
 DESK, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}

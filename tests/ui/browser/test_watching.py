@@ -12,6 +12,8 @@ from browsing import Held, expect
 
 from holdfast import Holdfast
 
+pytestmark = pytest.mark.needs("chromium")
+
 Open = Callable[..., Held]
 
 

@@ -1,4 +1,4 @@
-"""Run the blocks of one Markdown file in order: the child process of test_snippets.py.
+"""Run the blocks of one Markdown file in order: the child process of documents.py.
 
 Called as `run_blocks.py PLAN RESULTS` in the folder where the blocks are to run. The plan is JSON: the Markdown file
 and its blocks. One line of JSON is written for each block that was run, and the first that fails is the last. Python

@@ -1,0 +1,114 @@
+"""A pytest plugin: which tests `make test` leaves to `make test-all`, which need a program that is not installed.
+
+A slow test names the faster one that covers its behaviour: ``@pytest.mark.slow(covered_by="tests/x.py::test_y")``.
+Tests whose program is missing are skipped, and the end of a test run has one line per reason. Under CI=true a skipped
+test is a failed one.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Generator
+from typing import TypeVar
+
+import programs
+import pytest
+
+NOTHING_IS_SKIPPED = os.environ.get("CI") == "true"
+
+Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
+
+
+STORES = ("memory", "files", "sqlite", "postgres")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is left to `make test-all`, and skip the tests whose program is missing."""
+    if "HOLDFAST_STORES" not in os.environ:
+        _keep_one_store(items)
+    for item in items:
+        for mark in item.iter_markers("needs"):
+            if why := programs.why_missing(*mark.args):
+                item.add_marker(pytest.mark.skip(reason=why))
+    if config.args == config.getini("testpaths"):
+        _check_cover(items)
+
+
+def _keep_one_store(items: list[pytest.Item]) -> None:
+    """Of a test that runs on several stores, SQLite among them, leave the others to `make test-all`.
+
+    But for the contract: that is the same on all stores because it is tried on all of them.
+    """
+    stores = {item: found for item in items if (found := _store_of(item)) and item.path.parent.name != "contract"}
+    on_sqlite = {_function(item) for item, store in stores.items() if store == "sqlite"}
+    for item, store in stores.items():
+        if store != "sqlite" and _function(item) in on_sqlite and not _is_long(item):
+            item.add_marker(pytest.mark.slow(covered_by=_function(item)))
+
+
+def _store_of(item: pytest.Item) -> str | None:
+    """The store that a parameter of the test names: `sqlite`, or `sqlite:///{}/runs.db`."""
+    callspec = getattr(item, "callspec", None)
+    values = [value for value in callspec.params.values() if type(value) is str] if callspec is not None else []
+    schemes = [value.partition(":")[0] for value in values if value in STORES or "{}" in value]
+    return next((scheme for scheme in schemes if scheme in STORES), None)
+
+
+def _is_long(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("slow", "torture"))
+
+
+def _function(item: pytest.Item) -> str:
+    return item.nodeid.partition("[")[0]
+
+
+def _check_cover(items: list[pytest.Item]) -> None:
+    """Refuse a slow test that does not name a faster one of the same behaviour: `@pytest.mark.slow(covered_by=...)`."""
+    quick = {prefix for item in items if not _is_long(item) for prefix in (item.nodeid, item.nodeid.partition("[")[0])}
+    wrong = []
+    for item in items:
+        for mark in item.iter_markers("slow"):
+            named = str(mark.kwargs.get("covered_by"))
+            if named not in quick and not any(one.startswith(f"{named}::") for one in quick):
+                wrong.append(f"{item.nodeid} is slow, and covered by {named}, which is no test of `make test`")
+    if wrong:
+        raise pytest.UsageError("\n".join(wrong))
+
+
+# Both run where the test runs, so with xdist in the worker, and see the report after pytest's own hooks are done.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    return fail_if_skipped((yield))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    return fail_if_skipped((yield))
+
+
+def fail_if_skipped(report: Report) -> Report:
+    """Under CI=true a test that was skipped, or was expected to fail and did, counts as failed."""
+    if not (NOTHING_IS_SKIPPED and report.skipped):
+        return report
+    if hasattr(report, "wasxfail"):
+        what, why = "expected to fail", report.wasxfail
+        del report.wasxfail  # pytest does not count a failure that still carries this mark
+    else:
+        what, why = "skipped", reason_of(report)
+    report.outcome = "failed"
+    report.longrepr = f"{report.nodeid} was {what}, which is a failure when CI=true\nits reason: {why or 'none given'}"
+    return report
+
+
+def reason_of(report: pytest.TestReport | pytest.CollectReport) -> str:
+    told = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+    return told.removeprefix("Skipped: ")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Show how many tests were skipped for each reason."""
+    reasons = Counter(reason_of(report) for report in terminalreporter.stats.get("skipped", []))
+    if reasons:
+        terminalreporter.section("skipped")
+        for why, many in sorted(reasons.items()):
+            terminalreporter.write_line(f"{many} {'test' if many == 1 else 'tests'}: {why}")

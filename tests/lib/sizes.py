@@ -1,0 +1,24 @@
+"""How much of a long enumeration a test run tries: a sample in `make test`, everything in `make test-all`.
+
+HOLDFAST_PROFILE says which: ``quick`` (the default), ``all`` or ``torture``.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PROFILE = os.environ.get("HOLDFAST_PROFILE") or "quick"
+
+
+def size(quick: int, otherwise: int) -> int:
+    """Return how many are tried."""
+    return quick if PROFILE == "quick" else otherwise
+
+
+def sample(points: Sequence[T], most: int = 12) -> Sequence[T]:
+    """Return at most so many of the points in `make test`, spread evenly with the first one; else all of them."""
+    if PROFILE != "quick" or len(points) <= most:
+        return points
+    return [points[n * len(points) // most] for n in range(most)]
