@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from holdfast.stores.base import Store
 
 if TYPE_CHECKING:
+    import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
 T = TypeVar("T")
@@ -37,6 +38,26 @@ def _begin_anew() -> None:
 
 
 os.register_at_fork(after_in_child=_begin_anew)
+
+
+class Line:
+    """Callers on an event loop that are served one after the other, in the order in which they came.
+
+    Threads are not: which of those that wait for a lock gets it next is the system's choice.
+    """
+
+    def __init__(self) -> None:
+        self._locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+
+    def turn(self) -> asyncio.Lock:
+        """Return what is to be entered; asyncio's lock is fair."""
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        lock = self._locks.get(loop)
+        if lock is None:
+            lock = self._locks[loop] = asyncio.Lock()
+        return lock
 
 
 async def aside(store: Store, ask: Callable[[], T]) -> T:

@@ -8,6 +8,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta
 from decimal import Decimal
+from pathlib import PurePath
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -43,7 +44,7 @@ def same(a: Any, b: Any) -> bool:
         return len(a) == len(b) and all(any(same(x, y) for y in b) for x in a)
     if type(a).__module__ == "builtins":
         return bool(a == b)
-    if type(a).__module__ in ("datetime", "pathlib", "uuid"):
+    if type(a).__module__ in ("datetime", "uuid") or isinstance(a, PurePath):
         return repr(a) == repr(b)
     if isinstance(a, ZoneInfo):
         return a.key == b.key

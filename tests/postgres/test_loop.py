@@ -2,18 +2,21 @@
 
 import asyncio
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Annotated, Any, TypedDict, cast
 
 import pytest
 
 import holdfast
-from holdfast import ask, emit, gather, note, now, patched, random, sleep, step, uuid, workflow
+from holdfast import Graph, append, ask, emit, gather, note, now, patched, random, sleep, step, uuid, workflow
 from holdfast.aside import aside
 from holdfast.clock import SystemClock
+from holdfast.engine import edits
 from holdfast.engine.drive import Call, Read
+from holdfast.engine.lease import Lease
 from holdfast.engine.waits import wait
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres_link import Link
@@ -177,3 +180,55 @@ def test_what_comes_while_the_store_is_asked_is_not_slept_through() -> None:
     with pytest.raises(StopIteration) as over:
         waiting.send(None)
     assert over.value.value is True
+
+
+# --- in the order of the calls, though threads make them
+
+
+def test_saves_are_numbered_in_the_order_of_their_calls(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = Lease.save
+
+    def late(lease: Lease, tree: Any, **how: Any) -> Any:
+        if tree["state"] == 0:
+            time.sleep(0.1)  # before it has the lock: others would overtake it
+        return save(lease, tree, **how)
+
+    monkeypatch.setattr(Lease, "save", late)
+
+    async def main() -> list[int]:
+        async with holdfast.open(postgres_url) as hf:
+            run = await hf.run("run")
+            async with run.claim():
+                return await asyncio.gather(*(run.save(n) for n in range(8)))
+
+    assert asyncio.run(main()) == list(range(1, 9))
+
+
+class Talk(TypedDict):
+    said: Annotated[list[str], append]
+
+
+def test_an_edit_follows_the_state_that_it_was_made_for(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two at once, the second is not made for the state before the first."""
+    graph = Graph(Talk, name="talk in order")
+    graph.node(lambda state: {"said": ["hello"]}, name="greet")
+    graph.entry("greet")
+    edited = edits._edited
+
+    def slowly(*args: Any) -> Any:
+        made = edited(*args)
+        time.sleep(0.05)
+        return made
+
+    monkeypatch.setattr(edits, "_edited", slowly)
+
+    async def main() -> Any:
+        async with holdfast.open(postgres_url) as hf:
+            run = await hf.start(graph, {"said": []}, id="run")
+            await run.result()
+            fork = await run.fork(at=1, id="fork")
+            async with fork.claim():
+                await asyncio.gather(fork.edit({"said": ["a"]}), fork.edit({"said": ["b"]}))
+            return (await fork.checkpoint()).state
+
+    assert sorted(asyncio.run(main())["said"]) == ["a", "b"]

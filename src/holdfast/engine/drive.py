@@ -15,7 +15,7 @@ from threading import Lock
 from types import MethodType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
 
-from holdfast.aside import aside
+from holdfast.aside import Line, aside
 from holdfast.clock import Clock, SystemClock
 from holdfast.commit import Committer, Ticket
 from holdfast.engine.bell import Bell, Heard
@@ -36,12 +36,13 @@ class Settle:
 
 
 class Read:
-    """Ask the store something."""
+    """Ask the store something. Questions in the same ``line`` are asked one after the other, in order."""
 
-    __slots__ = ("ask",)
+    __slots__ = ("ask", "line")
 
-    def __init__(self, ask: Callable[[], Any]) -> None:
+    def __init__(self, ask: Callable[[], Any], line: Line | None = None) -> None:
         self.ask = ask
+        self.line = line
 
 
 class Call:
@@ -186,7 +187,7 @@ async def drive_async(operation: Op[R], committer: Committer) -> R:
                 if type(request) is Settle:
                     value = await committer.settle_async(request.ticket)
                 elif type(request) is Read:
-                    value = request.ask() if local else await aside(committer.store, request.ask)
+                    value = request.ask() if local else await _ask_aside(request, committer)
                 elif type(request) is Call:
                     value = request.function(*request.args, **request.kwargs)
                     if hasattr(value, "__await__"):
@@ -204,6 +205,13 @@ async def drive_async(operation: Op[R], committer: Committer) -> R:
                 request = operation.send(value)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
+
+
+async def _ask_aside(request: Read, committer: Committer) -> Any:
+    if request.line is None:
+        return await aside(committer.store, request.ask)
+    async with request.line.turn():
+        return await aside(committer.store, request.ask)
 
 
 def refuse_awaitable(value: Any, function: Callable[..., Any]) -> NoReturn:

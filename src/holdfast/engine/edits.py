@@ -14,7 +14,9 @@ from holdfast.model import Change, RunRecord, Status
 from holdfast.stores.base import LIVE
 
 if TYPE_CHECKING:
+    from holdfast.commit import Ticket
     from holdfast.engine.journals import Saved
+    from holdfast.engine.lease import Lease
     from holdfast.engine.run import Run
 
 _ALLOWED = LIVE | {Status.BLOCKED, Status.FAILED}
@@ -34,20 +36,24 @@ def edit(run: Run, state: Any, *, as_node: str | None = None) -> Op[int]:
         return (yield from run._save({"state": run._codec.encode(state, "state")}, keep=True))
     lease, owned = yield from run._enter(allow=_ALLOWED)
     try:
-        edited = yield Read(lambda: _edited(run, record, lease.fold, lease.saved(), state, as_node))
-        if edited is None:
-            tree = {"state": run._codec.encode(state, "state")}
-            ticket = yield Read(lambda: lease.save(tree, keep=True))
-        elif edited.delta is not None:
-            ticket = yield Read(lambda: lease.change(edited.delta))
-        else:
-            ticket = yield Read(lambda: lease.save(edited.tree))
+        ticket = yield Read(lambda: _submit(run, record, lease, state, as_node), lease.line)
         return (yield from run._settle(lease, ticket))
     finally:
         if owned:
             rests = record.status if record.status in (Status.BLOCKED, Status.FAILED) else Status.READY
             yield from run._let_go(lease, Change(status=rests, release=True, reason=record.reason))
             run._engine.bell.ring()
+
+
+def _submit(run: Run, record: RunRecord, lease: Lease, state: Any, as_node: str | None) -> Ticket:
+    """Submit the edit. What it changes is decided on the state that it follows: nobody saves another in between."""
+    with lease.lock:
+        edited = _edited(run, record, lease.fold, lease.saved(), state, as_node)
+        if edited is None:
+            return lease.save({"state": run._codec.encode(state, "state")}, keep=True)
+        if edited.delta is not None:
+            return lease.change(edited.delta)
+        return lease.save(edited.tree)
 
 
 def _edited(run: Run, record: RunRecord, fold: Fold, saved: Saved | None, update: Any, as_node: str | None) -> Any:

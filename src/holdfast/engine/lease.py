@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from holdfast.aside import Line
 from holdfast.codec import Tree, check_size, diff, patch_owned, to_text
 from holdfast.commit import Committer, Ticket
 from holdfast.engine.journals import Journals, Saved
@@ -32,6 +33,7 @@ class Lease:
     def __init__(self, record: RunRecord, journals: Journals, committer: Committer, fold: Fold) -> None:
         assert record.worker is not None
         self.lock = threading.RLock()
+        self.line = Line()  # of those who decide and submit off their event loop
         self._record = record
         self._ahead: tuple[int, bytes, int] | None = None  # seq, hash and time of the newest entry, if newer than that
         self.fold = fold
@@ -82,6 +84,13 @@ class Lease:
                     self._stale = False
             if self.lost:
                 raise LeaseLost(self.record.id)
+
+    @property
+    def behind(self) -> bool:
+        """Whether `check` has to read from the store."""
+        with self.lock:
+            failed = self.pending is not None and isinstance(self.pending.outcome, BaseException)
+            return (self._stale or failed) and not self.lost
 
     @property
     def sound(self) -> bool:

@@ -127,8 +127,9 @@ class Run(Operable):
             with suppress(HoldfastError):  # it is told to whoever wrote it
                 yield Settle(ticket)
             ticket = lease.pending
-        with suppress(LeaseLost):
-            yield Read(lease.check)
+        if lease.behind:
+            with suppress(LeaseLost):
+                yield Read(lease.check, lease.line)
 
     def _check_not_rolling(self, lease: Lease) -> None:
         if lease.fold.rolling is not None:
@@ -282,7 +283,7 @@ class Run(Operable):
     def _save(self, tree: Data, *, keep: bool) -> Op[int]:
         lease, owned = yield from self._enter()
         try:
-            ticket = yield Read(lambda: lease.save(tree, keep=keep))
+            ticket = yield Read(lambda: lease.save(tree, keep=keep), lease.line)
             return (yield from self._settle(lease, ticket))
         finally:
             yield from self._leave(lease, owned)

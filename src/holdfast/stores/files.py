@@ -117,10 +117,12 @@ class FilesStore:
         self._documents = Documents(self._root, self._disk, self.clock)
 
     def close(self) -> None:
-        if self._root.usable:
-            for worker in self._locks.workers():
-                self.retire(worker)
-        self.drop()
+        try:
+            if self._root.usable:
+                for worker in self._locks.workers():
+                    self.retire(worker)
+        finally:
+            self.drop()
 
     def drop(self) -> None:
         self._root.give_up("it is closed")

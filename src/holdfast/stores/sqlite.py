@@ -99,11 +99,13 @@ class SqliteStore(SqliteFile):
         super().__init__(path, durability=durability)
 
     def close(self) -> None:
-        if self._unusable is None:
-            with self._lock, self._read_lock:
-                for worker in self._locks.workers():
-                    self.retire(worker)
-        self.drop()
+        try:
+            if self._unusable is None:
+                with self._lock, self._read_lock:
+                    for worker in self._locks.workers():
+                        self.retire(worker)
+        finally:
+            self.drop()
 
     # --- records
 

@@ -81,6 +81,8 @@ class Pen:
         self._chain_bytes = saved.chain_bytes if saved is not None else 0
         self._whole_bytes = 0
         self._last: dict[str, str] = {}  # the checkpoint that was put last, by namespace
+        self._passed: dict[str, str] = {}  # the one before it
+        self._awaited: tuple[tuple[str, str], threading.Lock] | None = None  # see `await_writes`
         self._marks: dict[tuple[str, str], Marks] = {}
         self._grown: layout.Grown = {}  # since the checkpoint before
         self._opened = record.seq
@@ -134,7 +136,9 @@ class Pen:
                     raise
                 along = []  # which is written by itself then
                 entry = self._checkpoint(header, given, along, [])
-            self._last[header.ns] = header.id
+            if self._last.get(header.ns) != header.id:
+                self._passed[header.ns] = self._last.get(header.ns, "")
+                self._last[header.ns] = header.id
             ticket = self._submit((entry,))
             for parked in along:
                 parked.ticket = ticket
@@ -272,6 +276,8 @@ class Pen:
         vain; nor the next ones after that.
         """
         with self.lock:
+            if self._passed.get(data["ns"]) == data["of"]:  # the checkpoint that follows is there already
+                return self.write(data)
             if len(self._parked) >= MAX_PARKED or self._in_vain:
                 self._in_vain = (self._in_vain or AFTER_VAIN) - 1
                 for parked in self._parked[:]:
@@ -281,7 +287,30 @@ class Pen:
                 return self.write(data)
             parked = Parked(data, trees)
             self._parked.append(parked)
+            if self._awaited is not None and self._awaited[0] == (data["ns"], data["of"]):
+                self._awaited[1].release()
+                self._awaited = None
             return parked
+
+    def await_writes(self, ns: str, of: str, seconds: float) -> None:
+        """Wait until a task has written to this checkpoint.
+
+        LangGraph hands on what a task wrote before the checkpoint that follows, but to two threads, and which of
+        them comes first is the system's choice.
+        """
+        with self.lock:
+            known = (ns, of) in self._writes or any(
+                (one.data["ns"], one.data["of"]) == (ns, of) for one in self._parked
+            )
+            if known or self._in_vain or self._awaited is not None or self._last.get(ns) != of:
+                return
+            gate = threading.Lock()
+            gate.acquire()
+            self._awaited = (ns, of), gate
+        if not gate.acquire(timeout=seconds):
+            with self.lock:
+                if self._awaited is not None and self._awaited[1] is gate:
+                    self._awaited = None
 
     def write_parked(self, parked: Parked) -> Ticket:
         """Submit what a task wrote, unless a checkpoint has taken it along."""

@@ -51,6 +51,7 @@ class _Writing(NamedTuple):
     id: str
     act: Act
     lasts: Callable[[], bool | None]  # whether the invocation goes on after it, if it tells
+    after: str | None = None  # the checkpoint before, if tasks that ran on it led to this one
 
 
 class HoldfastSaver(BaseCheckpointSaver[str]):
@@ -202,6 +203,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         """Keep a checkpoint; what names it from now on."""
         put = self._checkpoint(config, checkpoint, metadata, new_versions)
         if self._guard is None:
+            if put.after is not None:
+                self._threads.await_writes(put.thread, put.ns, put.after)
             self._threads.write_at_once(put.thread, put.act)
             self._threads.let_go(put.thread, put.lasts)
         else:
@@ -243,7 +246,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
                     pen.take_back()
                     raise
 
-        return _Writing(thread, ns, checkpoint["id"], act, lambda: lasts_after(ns, values))
+        after = parent if metadata.get("source") == "loop" else None
+        return _Writing(thread, ns, checkpoint["id"], act, lambda: lasts_after(ns, values), after)
 
     def put_writes(
         self,

@@ -129,6 +129,12 @@ class Threads:
                 raise
         drive(self.write(id, act), self.committer)
 
+    def await_writes(self, id: str, ns: str, of: str) -> None:
+        """Let what tasks have written come before the checkpoint that is to take it along."""
+        pen = self._pens.get(id)
+        if pen is not None:
+            pen.await_writes(ns, of, LINGER)
+
     def let_go(self, id: str, lasts: Callable[[], bool | None]) -> None:
         """Wake those who wait for what a checkpoint took along, if it is the last or if they are many.
 
