@@ -51,9 +51,7 @@ def some_value(chance: random.Random, depth: int = 3) -> Any:
     return [None, chance.random() < 0.5, chance.randrange(3), chance.choice("xy")][kind]
 
 
-def test_two_values_differ_if_and_only_if_there_is_a_difference() -> None:
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
+def test_two_values_differ_if_and_only_if_there_is_a_difference(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(300):
         a, b = some_value(chance), some_value(chance)

@@ -78,9 +78,8 @@ def test_a_transaction_that_an_interrupt_left_open_is_no_part_of_the_next_write(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may come in a weakref's callback
-def test_interrupts_at_random(path: Path, author: Author, tally: Callable[..., None]) -> None:
+def test_interrupts_at_random(path: Path, author: Author, seed: int, tally: Callable[..., None]) -> None:
     """Each write that was acknowledged is there for others at once, whatever was interrupted before."""
-    seed = random.randrange(1 << 30)
     chance, struck, armed = random.Random(seed), 0, list[bool]()
     store = SqliteStore(str(path))
 

@@ -2,7 +2,9 @@
 
 import codeop
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from documents import NOT_RUN, SHELLS, BadDocument, bare_commands, blocks, fault_of, fences
@@ -15,7 +17,24 @@ DOCUMENTS = [path for path in [README, *sorted(ROOT.glob("docs/**/*.md"))] if pa
 # --- The documents ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+# Long documents, and the tests of what they tell of.
+LONG = {
+    "docs/howto/command-line.md": "tests/cli/test_running.py",
+    "docs/howto/langgraph.md": "tests/integrations/langgraph/test_graphs.py",
+    "docs/howto/run-workers.md": "tests/workflows/test_work.py",
+    "docs/howto/test-your-own-store.md": "tests/contract/test_contract.py",
+    "docs/howto/test-your-workflows.md": "tests/workflows/test_testing_tools.py",
+    "docs/howto/webhooks.md": "tests/ui/test_hooks.py",
+}
+
+
+def documents() -> Iterator[Any]:
+    for path in DOCUMENTS:
+        name = str(path.relative_to(ROOT))
+        yield pytest.param(path, id=name, marks=pytest.mark.slow(covered_by=LONG[name]) if name in LONG else ())
+
+
+@pytest.mark.parametrize("document", list(documents()))
 def test_snippets_do_what_the_document_says(document: Path, memdir: Path) -> None:
     if fault := fault_of(document, memdir):
         pytest.fail(fault, pytrace=False)

@@ -72,7 +72,7 @@ def changed(chance: random.Random, state: Any) -> Any:
 
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
-@pytest.mark.parametrize("seed", [random.randrange(10**9) for _ in range(1)] + [1, 2, 3], ids=["any", "1", "2", "3"])
+@pytest.mark.parametrize("seed", range(4))
 def test_every_number_reads_as_it_was_saved(opened: Any, seed: int, encrypted: bool) -> None:
     hf: Holdfast = opened(keys=KEYS if encrypted else None)
     for n in range(12):

@@ -60,7 +60,11 @@ def test_it_asks_and_then_ships(shop: Call, memdir: Path) -> None:
     assert world(memdir) == SENT
 
 
-@pytest.mark.parametrize("step", ["charge", "reserve lamp", "reserve desk"])
+KILLED = "tests/examples/test_order.py::test_killed_in_any_step_it_charges_once"
+LATER = [pytest.param(step, marks=pytest.mark.slow(covered_by=KILLED)) for step in ("reserve lamp", "reserve desk")]
+
+
+@pytest.mark.parametrize("step", ["charge", *LATER])
 def test_killed_in_any_step_it_charges_once(
     step: str, shop: Call, killed: Callable[..., list[str]], memdir: Path
 ) -> None:
@@ -72,7 +76,7 @@ def test_killed_in_any_step_it_charges_once(
     assert world(memdir) == SENT
 
 
-@pytest.mark.parametrize("step", ["ship", "write to"])
+@pytest.mark.parametrize("step", ["ship", pytest.param("write to", marks=pytest.mark.slow(covered_by=KILLED))])
 def test_killed_after_the_answer_a_worker_goes_on(
     step: str, shop: Call, killed: Callable[..., list[str]], memdir: Path
 ) -> None:

@@ -11,14 +11,15 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from sizes import size
 
 import holdfast
 from holdfast import END, Graph, Holdfast, Status, add, append, merge, step, union
 from holdfast.graph.model import Definition
 from holdfast.testing import crash_everywhere
 
-SEEDS = range(24)
-CRASHED = range(100, 106)
+SEEDS = range(size(6, 24))
+CRASHED = range(100, 100 + size(2, 6))
 
 
 class State(TypedDict, total=False):
@@ -169,7 +170,7 @@ def test_after_any_crash_it_comes_to_the_same(seed: int, tally: Callable[..., No
     assert report.ok, str(report)
 
 
-@pytest.mark.parametrize("seed", range(200, 206))
+@pytest.mark.parametrize("seed", range(200, 200 + size(2, 6)))
 def test_forks_and_rollbacks_at_every_entry_agree_with_the_fold(memory: Holdfast, seed: int) -> None:
     graph = graph_of(seed, "coroutines")
     run = memory.start(graph, {})

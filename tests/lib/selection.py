@@ -5,6 +5,7 @@ Tests whose program is missing are skipped, and the end of a test run has one li
 test is a failed one.
 """
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Generator
@@ -32,6 +33,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason=why))
     if config.args == config.getini("testpaths"):
         _check_cover(items)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what stays until the end: thousands of tests, and all modules."""
+    gc.collect()
+    gc.freeze()
 
 
 def _keep_one_store(items: list[pytest.Item]) -> None:

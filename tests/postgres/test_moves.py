@@ -43,6 +43,7 @@ class PostgresPair(Pair):
                 furnish(here)
 
 
+@pytest.mark.slow(covered_by="tests/crash/test_move_crashes.py::test_a_crash_at_any_point")
 @pytest.mark.parametrize("kinds", [("sqlite", "postgres"), ("postgres", "files")], ids="-".join)
 def test_a_crash_at_many_points(kinds: tuple[str, str], memdir: Path, postgres_schemas: Schemas, tally: Any) -> None:
     pair = PostgresPair(kinds, memdir / "stores", postgres_schemas)

@@ -18,13 +18,12 @@ RUNS = 60
 MOVE = [sys.executable, "-m", "holdfast", "move"]
 
 
+@pytest.mark.slow(covered_by="tests/crash/test_move_crashes.py::test_a_crash_at_many_points")
 @pytest.mark.parametrize(
     ("source", "target"), [("sqlite:///{}/a.db", "files:///{}/b"), ("files:///{}/a", "sqlite:///{}/b.db")]
 )
-def test_killed_at_any_moment(source: str, target: str, memdir: Path, tally: Callable[..., None]) -> None:
+def test_killed_at_any_moment(source: str, target: str, memdir: Path, seed: int, tally: Callable[..., None]) -> None:
     here, there = source.format(memdir), target.format(memdir)
-    seed = random.randrange(1 << 32)
-    print("seed", seed)
     chance, kills = random.Random(seed), 0
     with holdfast.open(here) as hf:
         furnish(hf, delay=0.1)

@@ -89,6 +89,7 @@ def test_no_more_at_once_than_allowed_though_workers_are_killed(
     assert {what.split()[1] for _, _, what in found if what.startswith("leaves")} == {f"{n}" for n in range(runs)}
 
 
+@pytest.mark.slow(covered_by="tests/workflows/test_schedules.py")
 def test_one_run_per_tick_with_many_processes(
     any_url: str, world: str, workers: Start, labour: Any, until: Until, kind: str, counts: Say
 ) -> None:

@@ -33,6 +33,7 @@ def touch(path: str) -> None:
 # --- how soon, and at what cost
 
 
+@pytest.mark.slow(covered_by="tests/workflows/test_work.py")
 def test_how_soon_work_is_taken_up(
     quick_url: str, world: str, workers: Start, labour: Any, until: Until, kind: str, counts: Say
 ) -> None:
@@ -71,7 +72,10 @@ def test_how_soon_work_is_taken_up(
     assert third < 500
 
 
-@pytest.mark.parametrize("waiting", [0, 5_000])
+IDLE = "tests/processes/test_workers.py::test_what_an_idle_worker_costs"
+
+
+@pytest.mark.parametrize("waiting", [0, pytest.param(5_000, marks=pytest.mark.slow(covered_by=IDLE))])
 def test_what_an_idle_worker_costs(
     quick_url: str, world: str, waiting: int, workers: Start, labour: Any, kind: str, counts: Say
 ) -> None:
@@ -244,7 +248,11 @@ def live_and_die(workers: Start, url: str) -> bool:
     return bool(code == 7)
 
 
-@pytest.mark.parametrize("how", ["plain", "meant", "careful"])
+KILLING = "tests/processes/test_workers.py::test_a_run_that_keeps_killing_its_process_is_parked"
+OTHERS = [pytest.param(how, marks=pytest.mark.slow(covered_by=KILLING)) for how in ("meant", "careful")]
+
+
+@pytest.mark.parametrize("how", ["plain", *OTHERS])
 def test_a_run_that_keeps_killing_its_process_is_parked(
     quick_url: str, world: str, how: str, workers: Start, labour: Any
 ) -> None:
@@ -268,6 +276,7 @@ def test_a_run_that_keeps_killing_its_process_is_parked(
         run.audit()
 
 
+@pytest.mark.slow(covered_by="tests/processes/test_workers.py::test_a_run_that_keeps_killing_its_process_is_parked")
 def test_those_that_were_driven_beside_it_are_not_parked(
     quick_url: str, world: str, workers: Start, labour: Any
 ) -> None:
@@ -283,6 +292,7 @@ def test_those_that_were_driven_beside_it_are_not_parked(
         assert [other.result(timeout=0) for other in others] == [f"slow {n}" for n in range(5)]
 
 
+@pytest.mark.slow(covered_by="tests/processes/test_workers.py::test_a_run_that_keeps_killing_its_process_is_parked")
 def test_progress_in_between_counts(quick_url: str, world: str, workers: Start, labour: Any) -> None:
     with holdfast.open(quick_url) as hf:
         run = hf.enqueue(labour.deadly, world, "meant", 2, 4)

@@ -336,9 +336,7 @@ def test_the_scale_says_nothing_twice() -> None:
     assert [tick.label for tick in drawn.ticks] == ["0 ms", "1 ms"]
 
 
-def test_a_scale_gives_back_the_moment_of_a_place() -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
+def test_a_scale_gives_back_the_moment_of_a_place(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(50):
         times = sorted(chance.sample(range(10**9), 2 * chance.randint(1, 8)))

@@ -378,6 +378,9 @@ def _crash(url: str, wf: Any, at: int | None) -> Fuse:
     return fuse
 
 
+@pytest.mark.slow(
+    covered_by="tests/crash/test_workflow_crashes.py::test_a_workflow_that_dies_at_any_point_ends_as_if_it_had_not"
+)
 @pytest.mark.parametrize("wf", [crashing, crashing_async], ids=["sync", "async"])
 def test_a_crash_anywhere_leaves_no_run_stranded(
     beside: Callable[[object], str], wf: Any, tally: Any, monkeypatch: pytest.MonkeyPatch

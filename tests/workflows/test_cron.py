@@ -6,6 +6,7 @@ from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
+from sizes import size
 
 from holdfast.engine.cron import GRACE, due_ticks, last_tick, next_tick, ticks
 
@@ -73,7 +74,7 @@ def test_the_last_tick_is_the_one_before_the_next(seed: int) -> None:
 
 def test_ticks_only_grow() -> None:
     for tz in (OSLO, NEW_YORK, SANTIAGO):
-        found = list(islice(ticks("*/20 * * * *", tz, micros("2024-01-01T00:00")), 26_000))
+        found = list(islice(ticks("*/20 * * * *", tz, micros("2024-01-01T00:00")), size(7_500, 26_000)))
         assert all(before < after for before, after in pairwise(found))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sizes import size
 
 import holdfast
 from holdfast import AsyncHoldfast, AsyncRun, Status, ask, receive, sleep, step, workflow
@@ -211,13 +212,13 @@ def check(url: str, branches: list[Branch], how: str, kills: list[int], seed: in
     assert done == world.done
 
 
-@settings(max_examples=60)
+@settings(max_examples=size(15, 60))
 @given(programs(STEPS), HOWS, st.lists(st.integers(0, 12), max_size=4), st.integers(0, 1 << 30))
 def test_branches_of_steps(branches: list[Branch], how: str, kills: list[int], seed: int) -> None:
     check(new_url(), branches, how, kills, seed, None)
 
 
-@settings(max_examples=60)
+@settings(max_examples=size(15, 60))
 @given(programs(WAITS), HOWS, st.lists(st.integers(0, 12), max_size=4), st.integers(0, 1 << 30))
 def test_branches_that_wait_too(branches: list[Branch], how: str, kills: list[int], seed: int) -> None:
     check(new_url(), branches, how, kills, seed, None)

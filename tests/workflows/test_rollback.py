@@ -314,6 +314,9 @@ def _doomed(url: str, act: Callable[[Holdfast], Any], at: int | None) -> int:
     return len(fuse.points)
 
 
+@pytest.mark.slow(
+    covered_by="tests/crash/test_workflow_crashes.py::test_a_workflow_that_dies_at_any_point_ends_as_if_it_had_not"
+)
 @pytest.mark.parametrize("how", ["by itself", "rollback", "cancel"])
 def test_a_crash_in_its_middle(
     beside: Callable[[object], str], how: str, tally: Any, monkeypatch: pytest.MonkeyPatch

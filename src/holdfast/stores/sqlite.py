@@ -68,7 +68,7 @@ from holdfast.stores.sqlite_queues import choose, due_in
 from holdfast.stores.sqlite_rows import (
     document_of,
     document_row,
-    is_entry,
+    is_stored_entry,
     item_of,
     listed,
     page,
@@ -212,7 +212,7 @@ class SqliteStore(SqliteFile):
             if saved is not None and limit is None:
                 self._check_gapless(db, run, lo, hi)
         root = run[1]
-        if not all(is_entry(seq, kind, at, state, own) for seq, kind, at, state, _, own, _ in rows):
+        if not all(map(is_stored_entry, rows)):
             raise RunDamaged(str(run[2]), "an entry is not what was written; restore the run from a backup")
         return [Entry(seq, kind, at, state, prev or root, own, data) for seq, kind, at, state, prev, own, data in rows]
 

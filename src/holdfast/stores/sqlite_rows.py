@@ -153,6 +153,12 @@ def is_entry(seq: Any, kind: Any, at: Any, state: Any, hash: Any) -> bool:
     )
 
 
+def is_stored_entry(row: tuple[Any, ...]) -> bool:
+    """The same of a row that has the hash of the entry before, and the payload, too."""
+    seq, kind, at, state, prev, hash, payload = row
+    return is_entry(seq, kind, at, state, hash) and (prev is None or type(prev) is bytes) and type(payload) is bytes
+
+
 def listed(row: tuple[Any, ...]) -> RunRecord:
     """The record for a list: a damaged one is listed as such and does not hide the others."""
     try:

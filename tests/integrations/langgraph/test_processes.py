@@ -38,6 +38,7 @@ def test_killed_between_the_writes_and_the_checkpoint(url: str, tmp_path: Path) 
     assert log.read_text() == "one\ntwo\nthree\n", "nothing was done twice"
 
 
+@pytest.mark.slow(covered_by="tests/integrations/langgraph/test_graphs.py::test_a_graph_pauses_and_goes_on")
 def test_paused_in_one_process_and_resumed_in_one_of_two_others(url: str, tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert run("ask", url, str(log)).stdout.split() == ["paused"]

@@ -40,6 +40,7 @@ def server_time(database: str) -> Callable[[], float]:
     return ask
 
 
+@pytest.mark.slow(covered_by="tests/postgres/test_store.py")
 @pytest.mark.parametrize("held_by", SKEWS)
 def test_no_lease_ends_early_or_late_and_no_timer_fires_early_or_late(
     fleet: Any, held_by: str, server_time: Callable[[], float], tally: Callable[..., None]
@@ -77,6 +78,7 @@ def test_no_lease_ends_early_or_late_and_no_timer_fires_early_or_late(
     tally("PostgreSQL, clocks 10 minutes apart", workers=2, kills=1, runs=4, early_takeovers=0, violations=0)
 
 
+@pytest.mark.slow(covered_by="tests/postgres/test_store.py")
 @pytest.mark.parametrize("kills", [6, pytest.param(150, marks=pytest.mark.torture)])
 def test_workers_with_wrong_clocks_that_are_killed_lose_nothing_and_do_nothing_twice(
     fleet: Any, kills: int, verdict: Callable[..., None]

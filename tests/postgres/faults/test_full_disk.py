@@ -21,6 +21,7 @@ def small() -> Iterator[SmallDisk]:
     small.remove()
 
 
+@pytest.mark.slow(covered_by="tests/damage/test_full_disk.py")
 @pytest.mark.parametrize("times", [2, pytest.param(40, marks=pytest.mark.torture)])
 def test_when_there_is_space_again_everything_goes_on(
     small: SmallDisk,

@@ -15,6 +15,7 @@ SENT = [COMMIT, COMMIT, COMMIT, b"accept", b"reserve", b"book", b"deposit", b"ch
 KINDS = ["cut", "stall", "before", "after", "swallow"]
 
 
+@pytest.mark.slow(covered_by="tests/postgres/test_unknown.py")
 @pytest.mark.parametrize("faults", [40, pytest.param(1_500, marks=pytest.mark.torture)])
 def test_a_network_that_loses_answers_loses_no_work_and_doubles_none(
     fleet: Any, proxy: Proxy, detour: str, faults: int, verdict: Callable[..., None]

@@ -23,6 +23,7 @@ def bouncer(postgres_server: str) -> Iterator[Bouncer]:
     bouncer.end()
 
 
+@pytest.mark.slow(covered_by="tests/postgres/test_contract.py::TestPostgres")
 class TestThroughPgBouncer(ProcessStoreContract):
     """Queues are a part of it."""
 
@@ -44,6 +45,7 @@ def test_it_is_noticed(fleet: Any, bouncer: Bouncer) -> None:
         assert not hf._store.hears
 
 
+@pytest.mark.slow(covered_by="tests/postgres/faults/test_pooler.py::test_it_is_noticed")
 @pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.torture)])
 def test_a_fleet_whose_workers_are_killed_loses_nothing_and_does_nothing_twice(
     fleet: Any, bouncer: Bouncer, kills: int, verdict: Callable[..., None]

@@ -11,6 +11,7 @@ from pgserver import Server
 LONG = pytest.mark.torture
 
 
+@pytest.mark.slow(covered_by="tests/postgres/test_restart.py::test_a_server_that_is_restarted_loses_nothing")
 @pytest.mark.parametrize("restarts", [4, pytest.param(100, marks=LONG)])
 def test_a_server_that_stops_again_and_again_loses_nothing_and_doubles_nothing(
     own_server: Server, own_url: str, fleets: Callable[[str], Any], restarts: int, verdict: Callable[..., None]
@@ -40,6 +41,9 @@ ANY = (
 )
 
 
+@pytest.mark.slow(
+    covered_by="tests/postgres/test_restart.py::test_sessions_that_are_ended_at_random_lose_nothing_and_double_nothing"
+)
 @pytest.mark.parametrize("sessions", [200, pytest.param(20_000, marks=LONG)])
 def test_sessions_that_are_ended_at_random_lose_nothing_and_double_nothing(
     fleet: Any, database: str, sessions: int, verdict: Callable[..., None]

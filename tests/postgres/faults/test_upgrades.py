@@ -55,6 +55,7 @@ def empty(postgres_schemas: Schemas) -> Iterator[str]:
     postgres_schemas.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@pytest.mark.slow(covered_by="tests/postgres/test_migrations.py")
 @pytest.mark.parametrize("kills", [8, pytest.param(150, marks=pytest.mark.torture)])
 def test_workers_of_both_releases_hand_runs_to_each_other(
     empty: str,
@@ -108,6 +109,7 @@ def test_workers_of_both_releases_hand_runs_to_each_other(
 # --- migrating at once
 
 
+@pytest.mark.slow(covered_by="tests/postgres/test_migrations.py")
 @pytest.mark.parametrize("begin", [0, 1], ids=["from nothing", "from the schema before"])
 def test_twenty_processes_may_migrate_at_once(
     empty: str, before: dict[str, str], begin: int, tally: Callable[..., None]

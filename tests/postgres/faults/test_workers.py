@@ -16,6 +16,9 @@ from holdfast.errors import RunNotFound
 LONG = pytest.mark.torture
 
 
+@pytest.mark.slow(
+    covered_by="tests/processes/test_workflow_kills.py::test_workers_that_are_killed_lose_nothing_and_do_nothing_twice"
+)
 @pytest.mark.parametrize("kills", [30, pytest.param(400, marks=LONG)])
 def test_workers_that_are_killed_lose_nothing_and_do_nothing_twice(
     fleet: Any, kills: int, verdict: Callable[..., None]
@@ -80,6 +83,9 @@ class Stopper:
         self._asleep.clear()
 
 
+@pytest.mark.slow(
+    covered_by="tests/postgres/faults/test_workers.py::test_a_zombie_that_wakes_right_before_it_acts_does_not"
+)
 @pytest.mark.parametrize("stops", [6, pytest.param(150, marks=LONG)])
 def test_workers_that_stand_still_for_longer_than_their_lease_are_refused(
     fleet: Any, stops: int, verdict: Callable[..., None]

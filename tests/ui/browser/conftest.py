@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import programs
@@ -15,6 +16,23 @@ import holdfast
 from holdfast import Holdfast
 
 Open = Callable[..., Held]
+
+
+# `make test` looks at the page in a browser with these alone. What the others try is tried without one, too.
+SMOKE = {"test_a_run_is_watched_live", "test_a_question_is_answered_from_the_top_of_the_list"}
+WITHOUT_BROWSER = {
+    "test_acting.py": "tests/ui/test_page_acts.py",
+    "test_every_page.py": "tests/ui/test_pages_everywhere.py",
+    "test_layout.py": "tests/ui/test_pages.py",
+    "test_watching.py": "tests/ui/test_live.py",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.name not in SMOKE:
+            item.add_marker(pytest.mark.slow(covered_by=WITHOUT_BROWSER[item.path.name]))
 
 
 @pytest.fixture(scope="session")
