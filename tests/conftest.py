@@ -61,10 +61,10 @@ SHARED_MEMORY = Path("/dev/shm")
 
 
 @pytest.fixture
-def memdir(tmp_path: Path) -> Iterator[Path]:
+def memdir(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A folder of this test alone, in memory where the system has such a place: syncing costs nothing there."""
     if not (SHARED_MEMORY.is_dir() and os.access(SHARED_MEMORY, os.W_OK | os.X_OK)):
-        yield tmp_path
+        yield request.getfixturevalue("tmp_path")
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-", dir=SHARED_MEMORY) as folder:
         yield Path(folder)

@@ -54,6 +54,7 @@ def _counts(there: dict[str, tuple[int, str]]) -> tuple[Counter[Any], Counter[An
     return Counter(pid for pid, _ in there.values()), Counter(key for _, key in there.values())
 
 
+@pytest.mark.slow(covered_by="tests/workflows/test_queue_settings.py")
 def test_no_more_at_once_than_allowed_though_workers_are_killed(
     any_url: str, world: str, workers: Start, labour: Any, until: Until, kind: str, counts: Say, seed: int
 ) -> None:

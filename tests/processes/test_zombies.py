@@ -97,6 +97,7 @@ def test_a_lease_that_nobody_claimed_may_still_write(url: str, zombie: Any) -> N
         assert run.checkpoint(seq).state == {"by": "a laptop that slept"}
 
 
+@pytest.mark.slow(covered_by="tests/engine/test_leases.py::test_the_heartbeat_keeps_a_lease_beyond_its_time")
 def test_a_heartbeat_keeps_the_run(url: str, crew: Callable[[int], list[Any]]) -> None:
     [member] = crew(1)
     member.do("open", url=url, lease=1.5)
