@@ -62,8 +62,8 @@ format: $(READY) ## put the code into the form that `make check` wants
 test: $(READY) ## 4 min | every behaviour once
 	$(TESTS)
 
-test-all: $(READY) ## 12 min | every test on every store, with samples of injected faults
-	$(TESTS) -m "not torture"
+test-all: $(READY) ## 12 min | every test on every store, with short runs of injected faults
+	HOLDFAST_PROFILE=all $(TESTS) -m "not torture"
 
 torture: $(READY) ## hours | the long runs of injected faults, with their counts at the end
 	HOLDFAST_PROFILE=torture $(TESTS) -m torture -v --timeout 0

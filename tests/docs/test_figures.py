@@ -5,6 +5,7 @@ import json
 import math
 import re
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,10 @@ def length_of_a_kept_error() -> int:
 
 def in_the_code() -> set[str]:
     """What a document may say, as the code has it now."""
-    [pages_between_checkpoints] = sqlite3.connect(":memory:").execute("PRAGMA wal_autocheckpoint").fetchone()
+    with closing(sqlite3.connect(":memory:")) as db:
+        [pages_between_checkpoints] = db.execute("PRAGMA wal_autocheckpoint").fetchone()
     return {
+        *(f"{minutes} minutes" for minutes in re.findall(r"## (\d+) min \|", (ROOT / "Makefile").read_text())),
         f"{MAX_ID} characters",
         f"{MAX_NAME} characters",  # of a schedule's id
         f"{MAX_PRIORITY.bit_length()} bits",

@@ -28,6 +28,13 @@ SECONDS_PER_DOCUMENT = 120
 
 # Commands that install, take minutes or would run these tests again. A block has only such commands, or none.
 NOT_RUN = {
+    ".venv/bin/pytest tests/engine/test_steps.py",
+    "HOLDFAST_STORES=postgres make test",
+    "HOLDFAST_TEST_POSTGRES=postgresql://user:password@host/database make test",
+    "make dist",
+    "make test POSTGRES=15",
+    "make test PYTHON=python3.13",
+    "make test-all",
     "make bench",
     "make profile",
     "make check",
