@@ -10,7 +10,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Protocol
 from urllib.parse import quote
 
@@ -96,17 +96,19 @@ def _tree(cells: Cells, kind: str, data: bytes, place: str) -> Tree:
 
 
 def _connect(url: str, path: str) -> sqlite3.Connection:
-    try:
-        # Else a file in WAL mode gets a log beside it, which who only reads cannot remove again.
-        untouched = not any(os.path.exists(path + end) for end in ("-wal", "-journal"))
-        db = sqlite3.connect(f"file:{quote(path)}?mode=ro{'&immutable=1' if untouched else ''}", uri=True)
-        names = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except sqlite3.Error as error:
-        raise StoreNotFound(url, f"it cannot be read: {error}") from None
-    if not {"checkpoints", "writes"} <= names:
-        db.close()
-        raise StoreNotFound(url, "it has no tables of LangGraph (checkpoints, writes)")
-    return db
+    # Else a file in WAL mode gets a log beside it, which who only reads cannot remove again.
+    untouched = not any(os.path.exists(path + end) for end in ("-wal", "-journal"))
+    with ExitStack() as stack:
+        try:
+            db = sqlite3.connect(f"file:{quote(path)}?mode=ro{'&immutable=1' if untouched else ''}", uri=True)
+            stack.callback(db.close)
+            names = {row[0] for row in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        except sqlite3.Error as error:
+            raise StoreNotFound(url, f"it cannot be read: {error}") from None
+        if not {"checkpoints", "writes"} <= names:
+            raise StoreNotFound(url, "it has no tables of LangGraph (checkpoints, writes)")
+        stack.pop_all()
+        return db
 
 
 class _Sqlite:
