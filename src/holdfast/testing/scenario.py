@@ -255,14 +255,12 @@ class Desk:
         self.engine(key="k1").recover()
 
     def leave(self) -> None:
-        """The process ends well."""
-        try:
-            for engine in self._engine_of.values():
-                engine._engine.worker.stop()
-            for store in self._stores.values():
-                store.close()
-        finally:
-            _now.remove(self.world)
+        """The process ends well; if it dies meanwhile, `die` is called next."""
+        for engine in self._engine_of.values():
+            engine._engine.worker.stop()
+        for store in self._stores.values():
+            store.close()
+        _now.remove(self.world)
 
     def die(self) -> None:
         """The process is dead; what it had open goes with it."""
