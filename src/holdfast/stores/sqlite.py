@@ -78,7 +78,7 @@ from holdfast.stores.sqlite_rows import (
 )
 
 APPEND = Q["append"]
-CONTINUE = Q["continue"]
+CONTINUE = Q["insert_entry"]  # what `append` does, where all that it checks is known to hold
 MAX_KNOWN = 10_000  # runs whose numbers are remembered
 
 
@@ -301,7 +301,10 @@ class SqliteStore(SqliteFile):
                 self._roll_back()
                 known = turns.in_a_row and _continues(self._last, write)
                 self._last = None
-                made = self._commit(CONTINUE if known else APPEND, values).rowcount
+                if known:
+                    made = self._commit(CONTINUE, (values[0], *values[6:])).rowcount
+                else:
+                    made = self._commit(APPEND, values).rowcount
                 if made == 1:
                     self._last = write
                 return made

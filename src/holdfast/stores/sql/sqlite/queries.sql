@@ -6,10 +6,6 @@ INSERT OR IGNORE INTO entry (run, seq, kind, at, state, hash, payload) VALUES (
      AND r.status <> 'away' AND (SELECT hash FROM entry WHERE run = r.n AND seq = ?) = ?),
     ?, ?, ?, ?, ?, ?)
 
--- name: continue
--- The same, with the same values, where what they check is known to hold.
-INSERT INTO entry (run, seq, kind, at, state, hash, payload) VALUES (?1, ?7, ?8, ?9, ?10, ?11, ?12)
-
 -- name: insert_entry
 INSERT INTO entry (run, seq, kind, at, state, hash, payload) VALUES (?, ?, ?, ?, ?, ?, ?)
 
