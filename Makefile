@@ -4,7 +4,7 @@
 #   make test POSTGRES=15          another server for the tests: 18 comes with the tools, others are the system's
 
 PYTHON ?= python3
-POSTGRES ?= 18
+POSTGRES ?= $(or $(HOLDFAST_POSTGRES),18)
 export HOLDFAST_POSTGRES := $(POSTGRES)
 
 ifeq ($(PYTHON),python3)
@@ -12,7 +12,7 @@ VENV := .venv
 else
 # pyenv answers to `python3.13` only where that version was chosen; ask it for the newest one that it has.
 INTERPRETER := $(shell $(PYTHON) -c 'import sys; print(sys.executable)' 2> /dev/null \
-	|| PYENV_VERSION=$$(pyenv whence $(PYTHON) 2> /dev/null | tail -n 1) pyenv which $(PYTHON) 2> /dev/null)
+	|| PYENV_VERSION=$$(pyenv whence $(PYTHON) 2> /dev/null | sort -V | tail -n 1) pyenv which $(PYTHON) 2> /dev/null)
 ifeq ($(INTERPRETER),)
 $(error $(PYTHON) cannot be run: install it, or give the path of an interpreter, as in PYTHON=/opt/python3.13/bin/python3)
 endif
@@ -62,7 +62,7 @@ format: $(READY) ## put the code into the form that `make check` wants
 test: $(READY) ## 4 min | every behaviour once
 	$(TESTS)
 
-test-all: $(READY) ## 12 min | every test on every store, with short runs of injected faults
+test-all: $(READY) ## 12 min | every test, on every store that it is for, with short runs of injected faults
 	HOLDFAST_PROFILE=all $(TESTS) -m "not torture"
 
 torture: $(READY) ## hours | the long runs of injected faults, with their counts at the end

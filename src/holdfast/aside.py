@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar
+from weakref import WeakKeyDictionary
 
 from holdfast.stores.base import Store
 
@@ -41,23 +42,24 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 class Line:
-    """Callers on an event loop that are served one after the other, in the order in which they came.
+    """Tasks of an event loop that take turns, in the order in which they came.
 
-    Threads are not: which of those that wait for a lock gets it next is the system's choice.
+    Threads have none: which of those that wait for a lock gets it next is the system's choice.
     """
 
     def __init__(self) -> None:
-        self._locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
-    def turn(self) -> asyncio.Lock:
-        """Return what is to be entered; asyncio's lock is fair."""
+    async def take(self) -> Callable[[], None]:
+        """Wait for this task's turn; return what is to be called when it is over."""
         import asyncio
 
         loop = asyncio.get_running_loop()
         lock = self._locks.get(loop)
         if lock is None:
-            lock = self._locks[loop] = asyncio.Lock()
-        return lock
+            lock = self._locks[loop] = asyncio.Lock()  # which is fair
+        await lock.acquire()
+        return lock.release
 
 
 async def aside(store: Store, ask: Callable[[], T]) -> T:

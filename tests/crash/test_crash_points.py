@@ -10,14 +10,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from sizes import sample
+from sizes import sample, size
 
 import holdfast
 from holdfast.testing.crash import Crash, Fuse
 from holdfast.testing.scenario import PARTS, SITES, whole
 from holdfast.testing.verdict import crash_at, crash_twice, without_crash
 
-CHUNKS = {"memory": 1, "sqlite": 2, "files": 8}
+CHUNKS = {"memory": 1, "sqlite": size(1, 2), "files": size(1, 8)}
 EACH = [(kind, name, n) for kind, chunks in CHUNKS.items() for name in PARTS for n in range(chunks)]
 
 

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from sizes import sample
+from sizes import sample, size
 
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.scenario import PARTS, FilesSite
 from holdfast.testing.verdict import power_fails, power_failures
 
-CHUNKS = 2
+CHUNKS = size(1, 2)
 
 
 def lose_power(folder: Path, name: str, tally: Callable[..., None], chunk: int, *, every: bool) -> None:

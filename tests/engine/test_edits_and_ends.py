@@ -1,10 +1,12 @@
 """Editing a state, ends other than completion, and what becomes of attempts that are made again."""
 
 from dataclasses import dataclass
+from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from holdfast import Holdfast, NotDone, RunEnded, Status, TypeMissing, Uncertain
+from holdfast import Graph, Holdfast, NotDone, RunEnded, Status, TypeMissing, Uncertain, add
+from holdfast.engine import edits
 
 
 def nothing(result: object, *args: object) -> None:
@@ -155,3 +157,36 @@ def test_names_that_come_and_go_do_not_store_the_state_anew(hf: Holdfast) -> Non
             run.save({"log": ["x" * 300] * n}, **({"next": "tool"} if n % 2 else {"queue": [n]}))
     entries = hf._store.read(run.uid, 0, 1000, saved=True)
     assert sum(entry.state == entry.seq for entry in entries) <= 2
+
+
+class Count(TypedDict):
+    n: Annotated[int, add]
+
+
+def test_an_edit_is_not_applied_to_a_state_that_it_was_not_made_for(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write before it fails after the edit was decided, and before it is submitted."""
+    graph = Graph(Count, name="counting edits")
+    graph.node(lambda state: {"n": 0}, name="count")
+    graph.entry("count")
+    run = hf.start(graph, {"n": 0}, id="run")
+    run.result()
+    fork = run.fork(at=1, id="fork")
+    fork.claim()
+    fork.edit({"n": 100})
+    decide, decided = edits._edited, list[int]()
+
+    def overtaken(*args: Any) -> Any:
+        made = decide(*args)
+        decided.append(1)
+        if len(decided) == 1:  # as if what it builds on turned out not to be there
+            assert fork._lease is not None
+            fork._lease.refresh()
+        return made
+
+    monkeypatch.setattr(edits, "_edited", overtaken)
+    fork.edit({"n": 10})
+    assert len(decided) == 2
+    assert fork.checkpoint().state == {"n": 110}
+    fork.release()

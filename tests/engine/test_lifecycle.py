@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Holdfast, Status
+from holdfast import Holdfast, Run, Status
 from holdfast.errors import (
     Claimed,
     DefinitionChanged,
@@ -17,6 +17,7 @@ from holdfast.errors import (
     RunDamaged,
     RunEnded,
     RunNotFound,
+    StoreFull,
     StoreNotFound,
     StoreUnusable,
     UsageError,
@@ -441,3 +442,20 @@ def test_what_a_run_waits_for_is_told_as_it_looks_from_here(hf: Holdfast, monkey
     assert run.info().reason == (
         "waits for a process that declares workflow 'hello', as this one does not; a worker that does goes on with it"
     )
+
+
+def test_a_store_that_cannot_give_up_its_claims_is_closed(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hf = opened()
+    hf.run("run").claim()
+
+    def full(*_: Any) -> Any:
+        raise StoreFull(hf._store.place)
+        yield
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Run, "_let_go", full)
+        with pytest.raises(StoreFull):
+            hf.close()
+    with pytest.raises(StoreUnusable):
+        hf.get("run")
+    assert opened().get("run").claim()  # at once: the worker has signed off

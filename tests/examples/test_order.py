@@ -60,6 +60,7 @@ def test_it_asks_and_then_ships(shop: Call, memdir: Path) -> None:
     assert world(memdir) == SENT
 
 
+WORKER = "tests/examples/test_order.py::test_killed_after_the_answer_a_worker_goes_on"
 KILLED = "tests/examples/test_order.py::test_killed_in_any_step_it_charges_once"
 LATER = [pytest.param(step, marks=pytest.mark.slow(covered_by=KILLED)) for step in ("reserve lamp", "reserve desk")]
 
@@ -76,7 +77,7 @@ def test_killed_in_any_step_it_charges_once(
     assert world(memdir) == SENT
 
 
-@pytest.mark.parametrize("step", ["ship", pytest.param("write to", marks=pytest.mark.slow(covered_by=KILLED))])
+@pytest.mark.parametrize("step", ["ship", pytest.param("write to", marks=pytest.mark.slow(covered_by=WORKER))])
 def test_killed_after_the_answer_a_worker_goes_on(
     step: str, shop: Call, killed: Callable[..., list[str]], memdir: Path
 ) -> None:

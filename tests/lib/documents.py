@@ -186,7 +186,8 @@ def environment(python: str) -> dict[str, str]:
     path = os.pathsep.join([str(Path(python).parent), os.environ.get("PATH", os.defpath)])
     unused = "-p no:langsmith_plugin -p no:schemathesis"  # plugins of pytest that take seconds to load
     plain = {"NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "100", "PYTHONUTF8": "1"}
-    return os.environ | plain | {"PATH": path, "PYTEST_ADDOPTS": unused}
+    kept = {name: value for name, value in os.environ.items() if python == sys.executable or name != "PYTHONPATH"}
+    return kept | plain | {"PATH": path, "PYTEST_ADDOPTS": unused}
 
 
 def fault_of(document: Path, scratch: Path, *, before: int | None = None, python: str = sys.executable) -> str | None:

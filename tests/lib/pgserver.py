@@ -44,7 +44,10 @@ ONLY_FROM = {"io_method": 18}  # settings that older servers do not know
 
 def version() -> int:
     """The major version of the servers: HOLDFAST_POSTGRES, or that of the wheel."""
-    return int(os.environ.get("HOLDFAST_POSTGRES") or OF_WHEEL)
+    chosen = os.environ.get("HOLDFAST_POSTGRES") or str(OF_WHEEL)
+    if not chosen.isdecimal():
+        raise RuntimeError(f"POSTGRES={chosen}: give a major version, such as 15")
+    return int(chosen)
 
 
 @functools.cache

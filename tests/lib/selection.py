@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import programs
 import pytest
+from sizes import PROFILE
 
 NOTHING_IS_SKIPPED = os.environ.get("CI") == "true"
 
@@ -20,6 +21,15 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
 STORES = ("memory", "files", "sqlite", "postgres")
+ON_EVERY_STORE = ("contract", "crash", "damage", "model")
+UNCOVERED = pytest.StashKey[list[str]]()  # see tests/test_selection.py
+
+
+def pytest_configure() -> None:
+    """Refuse a store that is none."""
+    chosen = os.environ.get("HOLDFAST_STORES")
+    if chosen and (unknown := set(chosen.split(",")) - set(STORES)):
+        raise pytest.UsageError(f"HOLDFAST_STORES names {', '.join(sorted(unknown))}; there are {', '.join(STORES)}")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -31,8 +41,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for mark in item.iter_markers("needs"):
             if why := programs.why_missing(*mark.args):
                 item.add_marker(pytest.mark.skip(reason=why))
-    if config.args == config.getini("testpaths"):
-        _check_cover(items)
+    if PROFILE == "torture":
+        _try_other_chances(items)
+    config.stash[UNCOVERED] = _uncovered(items) if config.args == config.getini("testpaths") else []
 
 
 def pytest_collection_finish() -> None:
@@ -44,9 +55,10 @@ def pytest_collection_finish() -> None:
 def _keep_one_store(items: list[pytest.Item]) -> None:
     """Of a test that runs on several stores, SQLite among them, leave the others to `make test-all`.
 
-    But for the contract: that is the same on all stores because it is tried on all of them.
+    But for what makes stores alike: the contract, crash points, random histories and damage.
     """
-    stores = {item: found for item in items if (found := _store_of(item)) and item.path.parent.name != "contract"}
+    chosen = [item for item in items if item.path.parent.name not in ON_EVERY_STORE]
+    stores = {item: found for item in chosen if (found := _store_of(item))}
     on_sqlite = {_function(item) for item, store in stores.items() if store == "sqlite"}
     for item, store in stores.items():
         if store != "sqlite" and _function(item) in on_sqlite and not _is_long(item):
@@ -69,17 +81,23 @@ def _function(item: pytest.Item) -> str:
     return item.nodeid.partition("[")[0]
 
 
-def _check_cover(items: list[pytest.Item]) -> None:
-    """Refuse a slow test that does not name a faster one of the same behaviour: `@pytest.mark.slow(covered_by=...)`."""
-    quick = {prefix for item in items if not _is_long(item) for prefix in (item.nodeid, item.nodeid.partition("[")[0])}
+def _uncovered(items: list[pytest.Item]) -> list[str]:
+    """The slow tests that do not name a faster one of the same behaviour: `@pytest.mark.slow(covered_by=...)`."""
+    quick = {prefix for item in items if not _is_long(item) for prefix in (item.nodeid, _function(item))}
     wrong = []
     for item in items:
         for mark in item.iter_markers("slow"):
             named = str(mark.kwargs.get("covered_by"))
             if named not in quick and not any(one.startswith(f"{named}::") for one in quick):
                 wrong.append(f"{item.nodeid} is slow, and covered by {named}, which is no test of `make test`")
-    if wrong:
-        raise pytest.UsageError("\n".join(wrong))
+    return wrong
+
+
+def _try_other_chances(items: list[pytest.Item]) -> None:
+    """Have `make torture` run all tests that go by chance, which the others always try alike."""
+    for item in items:
+        if item.get_closest_marker("hypothesis") or "seed" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.torture)
 
 
 # Both run where the test runs, so with xdist in the worker, and see the report after pytest's own hooks are done.

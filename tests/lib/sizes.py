@@ -18,7 +18,7 @@ def size(quick: int, otherwise: int) -> int:
 
 
 def sample(points: Sequence[T], most: int = 12) -> Sequence[T]:
-    """Return at most so many of the points in `make test`, spread evenly with the first one; else all of them."""
+    """Return at most so many of the points in `make test`, from the first to the last; else all of them."""
     if PROFILE != "quick" or len(points) <= most:
         return points
-    return [points[n * len(points) // most] for n in range(most)]
+    return [points[n * (len(points) - 1) // (most - 1)] for n in range(most)]

@@ -17,7 +17,7 @@ from holdfast.testing import ManualClock
 from holdfast.testing.machine import StoreMachine
 
 KINDS = ["memory", "sqlite", "files"]
-SIZES = {"memory": (120, 50), "sqlite": (size(8, 50), 50), "files": (50, 50)}  # examples, steps of each
+EXAMPLES, STEPS = {"memory": size(12, 120), "sqlite": size(8, 50), "files": size(8, 50)}, 50
 
 
 def machine(kind: str, folder: Path) -> Callable[[], StoreMachine]:
@@ -42,9 +42,11 @@ def machine(kind: str, folder: Path) -> Callable[[], StoreMachine]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_engine_does_what_the_model_says(kind: str, memdir: Path) -> None:
-    examples, steps = SIZES[kind]
     sizes = settings(
-        max_examples=examples, stateful_step_count=steps, suppress_health_check=list(HealthCheck), deadline=None
+        max_examples=EXAMPLES[kind],
+        stateful_step_count=STEPS,
+        suppress_health_check=list(HealthCheck),
+        deadline=None,
     )
     run_state_machine_as_test(machine(kind, memdir), settings=sizes)
 

@@ -12,7 +12,6 @@ from pgserver import Server, found
 LEFT = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'test%' UNION SELECT datname FROM pg_database"
 
 
-@pytest.mark.slow(covered_by="tests/postgres/test_urls.py")
 def test_a_server_that_is_named_is_used(own_server: Server) -> None:
     """Here one that is known by a database which no other server has."""
     with psycopg.connect(own_server.url, autocommit=True) as conn:

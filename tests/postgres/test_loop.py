@@ -204,6 +204,56 @@ def test_saves_are_numbered_in_the_order_of_their_calls(postgres_url: str, monke
     assert asyncio.run(main()) == list(range(1, 9))
 
 
+def test_a_step_that_is_called_after_a_save_is_written_after_it(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = Lease.save
+
+    def late(lease: Lease, tree: Any, **how: Any) -> Any:
+        time.sleep(0.1)
+        return save(lease, tree, **how)
+
+    monkeypatch.setattr(Lease, "save", late)
+
+    async def main() -> list[str]:
+        async with holdfast.open(postgres_url) as hf:
+            run = await hf.run("run")
+            async with run.claim():
+                await asyncio.gather(run.save(1), run.once("step", str.upper, "a"))
+            return [entry.kind for entry in await run.history()]
+
+    assert asyncio.run(main()) == ["created", "saved", "done"]
+
+
+def test_the_loop_does_not_wait_for_somebody_who_reads_under_the_lock(postgres_url: str) -> None:
+    held, goes_on = threading.Event(), threading.Event()
+    in_time: list[bool] = []
+
+    def hold(lease: Lease) -> None:
+        with lease.lock:
+            held.set()
+            in_time.append(goes_on.wait(20))
+
+    async def main() -> None:
+        async with holdfast.open(postgres_url) as hf:
+            run = await hf.run("run")
+            async with run.claim():
+                await run.save(1)
+                assert run._lease is not None
+                thread = threading.Thread(target=hold, args=(run._lease,))
+                thread.start()
+                held.wait(20)
+                saving = asyncio.create_task(run.save(2))
+                for _ in range(5):
+                    await asyncio.sleep(0.01)
+                goes_on.set()
+                await saving
+                thread.join()
+
+    asyncio.run(main())
+    assert in_time == [True]
+
+
 class Talk(TypedDict):
     said: Annotated[list[str], append]
 
@@ -231,4 +281,4 @@ def test_an_edit_follows_the_state_that_it_was_made_for(postgres_url: str, monke
                 await asyncio.gather(fork.edit({"said": ["a"]}), fork.edit({"said": ["b"]}))
             return (await fork.checkpoint()).state
 
-    assert sorted(asyncio.run(main())["said"]) == ["a", "b"]
+    assert asyncio.run(main())["said"] == ["a", "b"]

@@ -88,15 +88,17 @@ def test_what_an_idle_worker_costs(
     assert statements / seconds < 60
 
 
-STOPPED = "tests/processes/test_workers.py::test_told_to_stop_it_ends_its_step_and_releases_the_run"
-KINDS = ["holding", pytest.param("holding_async", marks=pytest.mark.slow(covered_by=STOPPED))]  # of workflows
+def kinds(test: str) -> list[Any]:
+    """A workflow and an async one, which the slower tests leave to `make test-all`."""
+    quick = f"tests/processes/test_workers.py::{test}"
+    return ["holding", pytest.param("holding_async", marks=pytest.mark.slow(covered_by=quick))]
 
 
 # --- told to stop
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-@pytest.mark.parametrize("what", KINDS)
+@pytest.mark.parametrize("what", ["holding", "holding_async"])
 def test_told_to_stop_it_ends_its_step_and_releases_the_run(
     quick_url: str, world: str, number: signal.Signals, what: str, workers: Start, labour: Any, until: Until
 ) -> None:
@@ -125,7 +127,7 @@ def done_steps(run: Any) -> set[str]:
 
 
 @pytest.mark.parametrize("twice", [False, True], ids=["after-the-grace", "told-twice"])
-@pytest.mark.parametrize("what", KINDS)
+@pytest.mark.parametrize("what", kinds("test_a_step_that_takes_too_long_is_broken_off"))
 def test_a_step_that_takes_too_long_is_broken_off(
     quick_url: str, world: str, twice: bool, what: str, workers: Start, labour: Any, until: Until
 ) -> None:
@@ -150,7 +152,7 @@ def test_a_step_that_takes_too_long_is_broken_off(
 # --- killed, or asleep
 
 
-@pytest.mark.parametrize("what", KINDS)
+@pytest.mark.parametrize("what", kinds("test_when_one_is_killed_another_goes_on_at_once"))
 def test_when_one_is_killed_another_goes_on_at_once(
     quick_url: str, world: str, what: str, workers: Start, labour: Any, until: Until, kind: str, counts: Say
 ) -> None:
@@ -170,7 +172,7 @@ def test_when_one_is_killed_another_goes_on_at_once(
         run.audit()
 
 
-@pytest.mark.parametrize("what", KINDS)
+@pytest.mark.parametrize("what", kinds("test_one_that_slept_past_its_lease_writes_nothing_and_goes_no_further"))
 def test_one_that_slept_past_its_lease_writes_nothing_and_goes_no_further(
     quick_url: str, world: str, what: str, workers: Start, labour: Any, until: Until
 ) -> None:
@@ -274,7 +276,6 @@ def test_a_run_that_keeps_killing_its_process_is_parked(
         run.audit()
 
 
-@pytest.mark.slow(covered_by="tests/processes/test_workers.py::test_a_run_that_keeps_killing_its_process_is_parked")
 def test_those_that_were_driven_beside_it_are_not_parked(
     quick_url: str, world: str, workers: Start, labour: Any
 ) -> None:
@@ -290,7 +291,6 @@ def test_those_that_were_driven_beside_it_are_not_parked(
         assert [other.result(timeout=0) for other in others] == [f"slow {n}" for n in range(5)]
 
 
-@pytest.mark.slow(covered_by="tests/processes/test_workers.py::test_a_run_that_keeps_killing_its_process_is_parked")
 def test_progress_in_between_counts(quick_url: str, world: str, workers: Start, labour: Any) -> None:
     with holdfast.open(quick_url) as hf:
         run = hf.enqueue(labour.deadly, world, "meant", 2, 4)

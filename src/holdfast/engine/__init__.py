@@ -148,13 +148,15 @@ class Engine:
         self.closed = True
         self.dismiss()
         self.watch.stop()
-        for run in list(self.held):
-            lease = run._lease
-            if lease is not None:
-                with suppress(RunError):  # of a damaged run; its lease ends with the worker
-                    drive(run._let_go(lease), self.committer)
-        self.worker.stop()
-        self.store.close()
+        try:
+            for run in list(self.held):
+                lease = run._lease
+                if lease is not None:
+                    with suppress(RunError):  # of a damaged run; its lease ends with the worker
+                        drive(run._let_go(lease), self.committer)
+        finally:  # also where the disk is full: the leases end with the worker
+            self.worker.stop()
+            self.store.close()
 
 
 class Holdfast(Operable):

@@ -36,12 +36,23 @@ class Settle:
 
 
 class Read:
-    """Ask the store something. Questions in the same ``line`` are asked one after the other, in order."""
+    """Ask the store something."""
 
-    __slots__ = ("ask", "line")
+    __slots__ = ("ask",)
 
-    def __init__(self, ask: Callable[[], Any], line: Line | None = None) -> None:
+    def __init__(self, ask: Callable[[], Any]) -> None:
         self.ask = ask
+
+
+class TakeTurn:
+    """Wait until the tasks that came before have had their turn; gives what is to be called when this one is over.
+
+    A thread does not wait here: it decides and submits under a lock.
+    """
+
+    __slots__ = ("line",)
+
+    def __init__(self, line: Line) -> None:
         self.line = line
 
 
@@ -94,7 +105,7 @@ class Listen:
         self.seconds = seconds
 
 
-Request = Settle | Read | Call | Nap | Listen
+Request = Settle | Read | TakeTurn | Call | Nap | Listen
 Op = Generator[Request, Any, R]
 
 
@@ -149,6 +160,7 @@ def _methods(function: Callable[..., Op[Any]]) -> tuple[Callable[..., Any], Call
 def drive(operation: Op[R], committer: Committer) -> R:
     """Carry out an operation, blocking where it waits."""
     committer.check_process()
+    value: Any
     try:
         request = next(operation)
         while True:
@@ -157,6 +169,8 @@ def drive(operation: Op[R], committer: Committer) -> R:
                     value = committer.settle(request.ticket)
                 elif type(request) is Read:
                     value = request.ask()
+                elif type(request) is TakeTurn:
+                    value = over_at_once
                 elif type(request) is Call:
                     value = request.function(*request.args, **request.kwargs)
                     if hasattr(value, "__await__"):
@@ -180,6 +194,7 @@ async def drive_async(operation: Op[R], committer: Committer) -> R:
     """Carry out an operation, awaiting where it waits."""
     committer.check_process()
     local = not committer.store.networked
+    value: Any
     try:
         request = next(operation)
         while True:
@@ -187,7 +202,9 @@ async def drive_async(operation: Op[R], committer: Committer) -> R:
                 if type(request) is Settle:
                     value = await committer.settle_async(request.ticket)
                 elif type(request) is Read:
-                    value = request.ask() if local else await _ask_aside(request, committer)
+                    value = request.ask() if local else await aside(committer.store, request.ask)
+                elif type(request) is TakeTurn:
+                    value = await request.line.take()
                 elif type(request) is Call:
                     value = request.function(*request.args, **request.kwargs)
                     if hasattr(value, "__await__"):
@@ -207,11 +224,8 @@ async def drive_async(operation: Op[R], committer: Committer) -> R:
         return stop.value  # type: ignore[no-any-return]
 
 
-async def _ask_aside(request: Read, committer: Committer) -> Any:
-    if request.line is None:
-        return await aside(committer.store, request.ask)
-    async with request.line.turn():
-        return await aside(committer.store, request.ask)
+def over_at_once() -> None:
+    """The end of a turn that was none."""
 
 
 def refuse_awaitable(value: Any, function: Callable[..., Any]) -> NoReturn:

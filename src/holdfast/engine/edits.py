@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.codec import to_text
 from holdfast.engine.checks import check_texts
 from holdfast.engine.define import Edited, registered
 from holdfast.engine.drive import Op, Read
+from holdfast.engine.lease import Lease, Overtaken
 from holdfast.errors import UsageError, WorkflowMissing
 from holdfast.fold import Fold
 from holdfast.model import Change, RunRecord, Status
@@ -16,7 +18,6 @@ from holdfast.stores.base import LIVE
 if TYPE_CHECKING:
     from holdfast.commit import Ticket
     from holdfast.engine.journals import Saved
-    from holdfast.engine.lease import Lease
     from holdfast.engine.run import Run
 
 _ALLOWED = LIVE | {Status.BLOCKED, Status.FAILED}
@@ -29,14 +30,18 @@ def edit(run: Run, state: Any, *, as_node: str | None = None) -> Op[int]:
     as the update of that node: if that is queued, it is done by this; else its successors are queued too.
     """
     check_texts(as_node=as_node)
-    record = yield Read(run._record)
+    held = run._lease
+    record = held.record if held is not None else (yield Read(run._record))
     if record.queue is None:
         if as_node is not None:
             raise UsageError(f"run {run.id!r} is driven by hand, so it has no nodes; leave out as_node=")
         return (yield from run._save({"state": run._codec.encode(state, "state")}, keep=True))
-    lease, owned = yield from run._enter(allow=_ALLOWED)
+    lease, owned, over = yield from run._enter_in_turn(allow=_ALLOWED)
     try:
-        ticket = yield Read(lambda: _submit(run, record, lease, state, as_node), lease.line)
+        try:
+            ticket = yield Read(lambda: _submit(run, record, lease, state, as_node))
+        finally:
+            over()
         return (yield from run._settle(lease, ticket))
     finally:
         if owned:
@@ -46,14 +51,17 @@ def edit(run: Run, state: Any, *, as_node: str | None = None) -> Op[int]:
 
 
 def _submit(run: Run, record: RunRecord, lease: Lease, state: Any, as_node: str | None) -> Ticket:
-    """Submit the edit. What it changes is decided on the state that it follows: nobody saves another in between."""
-    with lease.lock:
-        edited = _edited(run, record, lease.fold, lease.saved(), state, as_node)
-        if edited is None:
-            return lease.save({"state": run._codec.encode(state, "state")}, keep=True)
-        if edited.delta is not None:
-            return lease.change(edited.delta)
-        return lease.save(edited.tree)
+    """Submit the edit. What it changes is decided on the state that it follows; again, if that is another one now."""
+    while True:
+        lease.check()
+        saved = lease.saved()
+        edited = _edited(run, record, lease.fold, saved, state, as_node)  # calls reducers, so without the lock
+        with suppress(Overtaken):
+            if edited is None:
+                return lease.save({"state": run._codec.encode(state, "state")}, keep=True)
+            if edited.delta is not None:
+                return lease.change(edited.delta, on=saved)
+            return lease.save(edited.tree, on=saved)
 
 
 def _edited(run: Run, record: RunRecord, fold: Fold, saved: Saved | None, update: Any, as_node: str | None) -> Any:

@@ -24,6 +24,10 @@ from holdfast.model import Append, Change, Entry, Kind, RunRecord
 from holdfast.stores.base import appended
 
 
+class Overtaken(Exception):
+    """The state that a change was made for is not the last one any more."""
+
+
 class Lease:
     """Held by exactly one worker at a time. Numbers and hashes are given out in the order of the calls to `write`.
 
@@ -33,7 +37,7 @@ class Lease:
     def __init__(self, record: RunRecord, journals: Journals, committer: Committer, fold: Fold) -> None:
         assert record.worker is not None
         self.lock = threading.RLock()
-        self.line = Line()  # of those who decide and submit off their event loop
+        self.line = Line()  # of tasks that write at the same time
         self._record = record
         self._ahead: tuple[int, bytes, int] | None = None  # seq, hash and time of the newest entry, if newer than that
         self.fold = fold
@@ -87,10 +91,14 @@ class Lease:
 
     @property
     def behind(self) -> bool:
-        """Whether `check` has to read from the store."""
-        with self.lock:
+        """Whether `check` has to read from the store, or has to wait for somebody who does."""
+        if not self.lock.acquire(blocking=False):
+            return True
+        try:
             failed = self.pending is not None and isinstance(self.pending.outcome, BaseException)
             return (self._stale or failed) and not self.lost
+        finally:
+            self.lock.release()
 
     @property
     def sound(self) -> bool:
@@ -216,14 +224,17 @@ class Lease:
 
     # --- states
 
-    def save(self, tree: dict[str, Tree], *, keep: bool = False) -> Ticket:
+    def save(self, tree: dict[str, Tree], *, keep: bool = False, on: Saved | None = None) -> Ticket:
         """Submit a state: what changed since the last one, or the whole if reading would cost too much otherwise.
 
-        With ``keep``, what is not in the tree stays as it was.
+        With ``keep``, what is not in the tree stays as it was. Raises `Overtaken` if the last one is not that it is
+        made ``on``.
         """
         with self.lock:
             self.check()
             last = self._last()
+            if on is not None and last is not on:
+                raise Overtaken
             tree["step"] = int(last.tree["step"]) + 1 if last is not None else 0  # type: ignore[arg-type]
             if last is not None:
                 # In the order of the one before: names that come and go must not make it look like another state.
@@ -234,17 +245,26 @@ class Lease:
                     return self._save(text, tree, last.snapshot, last.chain_bytes)
             return self._save(to_text({"s": tree}), tree, self.seq + 1, 0)
 
-    def change(self, delta: Data, beside: Sequence[tuple[str, Data]] = (), said: Data | None = None) -> Ticket:
+    def change(
+        self,
+        delta: Data,
+        beside: Sequence[tuple[str, Data]] = (),
+        said: Data | None = None,
+        on: Saved | None = None,
+    ) -> Ticket:
         """Submit what changed of the state since the last one, which the caller knows; and other entries, before it.
 
         What is ``said`` stands in the entry beside the state: how long it took, say.
 
         The tree that is held here is changed in place, so that this costs what the change does, and not the state.
+        Raises `Overtaken` if the last state is not that it is made ``on``.
         """
         with self.lock:
             self.check()
             last = self._last()
             assert last is not None, "what is changed was saved before"
+            if on is not None and last is not on:
+                raise Overtaken
             delta = {**delta, "s": {**delta.get("s", {}), "step": int(last.tree["step"]) + 1}}  # type: ignore[arg-type]
             more = said or {}
             text = to_text({"d": delta, **more})

@@ -262,7 +262,11 @@ def finish(site: Site, part: Part, *, recover: bool = True) -> dict[str, Any]:
         check_claims(desk)
         return outcome(desk)
     finally:
-        desk.leave()
+        try:
+            desk.leave()
+        except BaseException:
+            desk.die()
+            raise
 
 
 def crash_at(site: Site, part: Part, at: int, expected: dict[str, Any], *, recover: bool = True) -> str | None:

@@ -45,7 +45,9 @@ def test_it_is_noticed(fleet: Any, bouncer: Bouncer) -> None:
         assert not hf._store.hears
 
 
-@pytest.mark.slow(covered_by="tests/postgres/faults/test_pooler.py::test_it_is_noticed")
+@pytest.mark.slow(
+    covered_by="tests/processes/test_workflow_kills.py::test_workers_that_are_killed_lose_nothing_and_do_nothing_twice"
+)
 @pytest.mark.parametrize("kills", [8, pytest.param(200, marks=pytest.mark.torture)])
 def test_a_fleet_whose_workers_are_killed_loses_nothing_and_does_nothing_twice(
     fleet: Any, bouncer: Bouncer, kills: int, verdict: Callable[..., None]

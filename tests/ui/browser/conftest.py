@@ -32,7 +32,7 @@ WITHOUT_BROWSER = {
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent == Path(__file__).parent and item.name not in SMOKE:
-            item.add_marker(pytest.mark.slow(covered_by=WITHOUT_BROWSER[item.path.name]))
+            item.add_marker(pytest.mark.slow(covered_by=WITHOUT_BROWSER.get(item.path.name)))
 
 
 @pytest.fixture(scope="session")

@@ -91,6 +91,7 @@ class Pen:
         self._plain_bytes = min(SHORT, journals.max_bytes // 2) if record.key_id is None else -1  # stored as they are
         self._parked: list[Parked] = []
         self._in_vain = 0
+        self._never_came = 0  # checkpoints that do not wait for what tasks wrote, after one has waited in vain
         self._along: list[Parked] = []  # what the last checkpoint took along
         self._writes: dict[tuple[str, str], list[int]] = {}  # made with this pen, by checkpoint
         if saved is not None and layout.is_checkpoint(saved.tree, saved.seq):
@@ -136,9 +137,10 @@ class Pen:
                     raise
                 along = []  # which is written by itself then
                 entry = self._checkpoint(header, given, along, [])
-            if self._last.get(header.ns) != header.id:
-                self._passed[header.ns] = self._last.get(header.ns, "")
-                self._last[header.ns] = header.id
+            before = self._last.get(header.ns)
+            if before is not None and before != header.id:
+                self._passed[header.ns] = before
+            self._last[header.ns] = header.id
             ticket = self._submit((entry,))
             for parked in along:
                 parked.ticket = ticket
@@ -287,9 +289,7 @@ class Pen:
                 return self.write(data)
             parked = Parked(data, trees)
             self._parked.append(parked)
-            if self._awaited is not None and self._awaited[0] == (data["ns"], data["of"]):
-                self._awaited[1].release()
-                self._awaited = None
+            self._end_awaiting(data)
             return parked
 
     def await_writes(self, ns: str, of: str, seconds: float) -> None:
@@ -299,18 +299,28 @@ class Pen:
         them comes first is the system's choice.
         """
         with self.lock:
-            known = (ns, of) in self._writes or any(
-                (one.data["ns"], one.data["of"]) == (ns, of) for one in self._parked
-            )
-            if known or self._in_vain or self._awaited is not None or self._last.get(ns) != of:
+            known = any((one.data["ns"], one.data["of"]) == (ns, of) for one in self._parked)
+            if known or (ns, of) in self._writes or self._in_vain or self._awaited or self._last.get(ns) != of:
+                return
+            if self._never_came:
+                self._never_came -= 1
                 return
             gate = threading.Lock()
             gate.acquire()
             self._awaited = (ns, of), gate
-        if not gate.acquire(timeout=seconds):
+        came = False
+        try:
+            came = gate.acquire(timeout=seconds)
+        finally:
             with self.lock:
+                self._never_came = 0 if came else AFTER_VAIN
                 if self._awaited is not None and self._awaited[1] is gate:
                     self._awaited = None
+
+    def _end_awaiting(self, data: Data) -> None:
+        if self._awaited is not None and self._awaited[0] == (data["ns"], data["of"]):
+            self._awaited[1].release()
+            self._awaited = None
 
     def write_parked(self, parked: Parked) -> Ticket:
         """Submit what a task wrote, unless a checkpoint has taken it along."""
@@ -335,6 +345,7 @@ class Pen:
             return self._submit([entry])
 
     def _note(self, data: Data, seq: int) -> None:
+        self._end_awaiting(data)
         key = data["ns"], data["of"]
         if key not in self._writes and len(self._writes) >= MAX_NOTED:
             self._writes.pop(next(iter(self._writes)))
