@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
 
 from holdfast.errors import (
     HoldfastError,
@@ -242,9 +243,10 @@ def missing(schema: str) -> str:
 
 
 def limited(conninfo: str) -> str:
-    """The same, with limits for all that is done on the connection. Poolers do not take them."""
+    """The same, with settings for all that is done on the connection. Poolers do not take them."""
     options = conninfo_to_dict(conninfo).get("options", "")
-    limits = " ".join(f"-c {name}={value}" for name, value in _LIMITS.items())
+    settings = {**_LIMITS, "default_transaction_isolation": r"read\ committed"}  # whatever the server's default is
+    limits = " ".join(f"-c {name}={value}" for name, value in settings.items())
     return make_conninfo(conninfo, options=f"{limits} {options}".strip())
 
 
@@ -291,15 +293,24 @@ def commit(conn: Connection, statements: Sequence[Statement], news: Statement | 
 
 
 def told(conn: Connection, statement: Statement, news: Statement) -> Rows:
-    """Carry out a statement as a transaction of its own, and tell the others, in one round trip; its rows."""
-    cursor: psycopg.Cursor[tuple[Any, ...]] | None = None
+    """Carry out a statement in a transaction of its own, commit, and tell the others, in one round trip; its rows.
+
+    The tag of a statement proves nothing: without BEGIN, its transaction is committed after it, and that may fail.
+    """
+    committed: psycopg.Cursor[tuple[Any, ...]] | None = None
     try:
         with conn.pipeline() as pipeline:
+            conn.execute(BEGIN)
+            if not conn.limited:
+                conn.execute(LIMITED)
             cursor = execute(conn, *statement)
+            committed = conn.execute("COMMIT")
             pipeline.sync()
             execute(conn, *news)
     except psycopg.Error as error:
-        if cursor is None or cursor.statusmessage is None:
+        if committed is None or committed.statusmessage != "COMMIT":
+            if not conn.closed and conn.pgconn.transaction_status == TransactionStatus.INERROR:
+                conn.rollback()  # so that what is tried next finds no transaction
             raise
         _untold(conn, error)
     return cursor.fetchall()

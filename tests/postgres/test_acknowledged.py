@@ -1,0 +1,104 @@
+"""What a store has acknowledged is committed: a commit that fails after its statement has succeeded is no success."""
+
+from collections.abc import Callable
+
+import pytest
+from pgserver import Schemas
+
+from holdfast.errors import StoreError
+from holdfast.model import Change, Kind, RunRecord, Status
+from holdfast.stores.postgres import PostgresStore
+from holdfast.testing import ManualClock
+from holdfast.testing.contract_author import LEASE, Author, make
+
+Sql = Callable[..., list[tuple[object, ...]]]
+
+# A deferred trigger acts when the transaction is committed, after the tag of the statement was sent.
+FAILING = """
+CREATE SEQUENCE {schema}.commits;
+CREATE FUNCTION {schema}.fail() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF nextval('{schema}.commits') <= :times THEN RAISE EXCEPTION 'no commit' USING ERRCODE = ':code'; END IF;
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER fail AFTER INSERT ON {schema}.entry DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION {schema}.fail();
+"""
+REMOVED = """
+DROP TRIGGER fail ON {schema}.entry; DROP FUNCTION {schema}.fail(); DROP SEQUENCE {schema}.commits
+"""
+
+
+@pytest.fixture
+def commits_fail(sql: Sql, request: pytest.FixtureRequest) -> Callable[[int, str], None]:
+    """Has so many commits of entries fail with this code."""
+
+    def fail(times: int, code: str) -> None:
+        sql(FAILING.replace(":times", str(times)).replace(":code", code))
+        request.addfinalizer(lambda: sql(REMOVED))
+
+    return fail
+
+
+def test_a_run_that_was_not_committed_is_not_acknowledged(
+    store: PostgresStore, author: Author, commits_fail: Callable[[int, str], None]
+) -> None:
+    commits_fail(10**6, "23000")
+    create = author.create("run")
+    with pytest.raises(StoreError, match="no commit"):
+        store.apply([create])
+    assert store.get("run") is None
+
+
+def test_an_end_that_was_not_committed_is_not_acknowledged(
+    store: PostgresStore, author: Author, held: RunRecord, commits_fail: Callable[[int, str], None]
+) -> None:
+    commits_fail(10**6, "23000")
+    end = author.append(held, Kind.COMPLETED, change=Change(status=Status.COMPLETED, release=True))
+    with pytest.raises(StoreError, match="no commit"):
+        store.apply([end])
+    found = store.journal(held.uid)
+    assert found is not None
+    assert (found.status, found.worker) == (Status.RUNNING, "east")
+
+
+@pytest.mark.parametrize("many", [1, 3])
+def test_steps_that_were_not_committed_are_not_acknowledged(
+    store: PostgresStore, author: Author, held: RunRecord, commits_fail: Callable[[int, str], None], many: int
+) -> None:
+    others = [store.claim(make(store, author.create(f"run {n}")).uid, "east") for n in range(1, many)]
+    commits_fail(10**6, "23000")
+    with pytest.raises(StoreError, match="no commit"):
+        store.apply([author.append(run, Kind.DONE, payload=b"step") for run in (held, *others)])
+    assert [entry.kind for run in (held, *others) for entry in store.read(run.uid, 1, 9)] == []
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_commit_that_meets_another_is_made_again(
+    store: PostgresStore, author: Author, held: RunRecord, commits_fail: Callable[[int, str], None], times: int
+) -> None:
+    commits_fail(times, "40001")
+    made = make(store, author.create("another"))
+    assert store.get("another") == made
+    end = author.append(held, Kind.COMPLETED, change=Change(status=Status.COMPLETED, release=True))
+    assert store.apply([end]) == [None]
+    found = store.journal(held.uid)
+    assert found is not None
+    assert found.status is Status.COMPLETED
+
+
+def test_the_isolation_level_of_the_server_does_not_matter(
+    postgres_schemas: Schemas, postgres_url: str, clock: ManualClock, author: Author
+) -> None:
+    database = postgres_schemas.execute("SELECT current_database()")[0][0]
+    setting = f'ALTER DATABASE "{database}" SET default_transaction_isolation'
+    postgres_schemas.execute(f"{setting} = 'serializable'")
+    try:
+        store = PostgresStore(postgres_url, clock=clock)
+        assert store._link.ask("SHOW transaction_isolation") == [("read committed",)]
+        store.enlist("west", LEASE)
+        made = make(store, author.create("run"))
+        assert store.get("run") == made
+        store.close()
+    finally:
+        postgres_schemas.execute(f"{setting} = DEFAULT")
