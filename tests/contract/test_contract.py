@@ -37,6 +37,7 @@ class TestSqlite(OnDisk):
         return SqliteStore(str(place / "runs.db"), clock=clock)
 
 
+@pytest.mark.slow(covered_by="tests/contract/test_contract.py::TestSqlite")
 class TestSqliteNormal(OnDisk):
     def open_store(self, place: Path, clock: ManualClock) -> Store:
         return SqliteStore(str(place / "runs.db"), durability="normal", clock=clock)

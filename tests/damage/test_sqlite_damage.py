@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sizes
 
 import holdfast
 from holdfast import Keyring
@@ -20,7 +21,7 @@ from holdfast.errors import StoreDamaged
 from holdfast.stores import sqlite_file
 
 KEYS = Keyring({"k": b"k" * 32}, current="k")
-SAMPLE = 120
+SAMPLE = sizes.size(30, 120)
 CHUNKS = 16
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from schemathesis.specs.openapi.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
+from sizes import PROFILE
 from starlette.testclient import TestClient
 
 import holdfast
@@ -29,7 +29,7 @@ from holdfast.ui.security import Tokens
 
 TOKEN = "a-token-for-those-who-act"
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
-EXAMPLES = 100 if os.environ.get("HOLDFAST_PROFILE") == "torture" else 3
+EXAMPLES = {"quick": 1, "all": 3, "torture": 100}[PROFILE]
 RUNS = ("orders/A 17%", "broken", "by hand", "..")
 
 

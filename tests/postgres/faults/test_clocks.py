@@ -14,6 +14,7 @@ from children import wait_until
 pytestmark = pytest.mark.needs("faketime")
 
 SKEWS = ["-300s", "+300s"]
+FAST = "tests/postgres/faults/test_clocks.py::test_no_lease_ends_early_or_late_and_no_timer_fires_early_or_late"
 
 
 def skewed(offset: str) -> dict[str, str]:
@@ -40,8 +41,7 @@ def server_time(database: str) -> Callable[[], float]:
     return ask
 
 
-@pytest.mark.slow(covered_by="tests/postgres/test_store.py")
-@pytest.mark.parametrize("held_by", SKEWS)
+@pytest.mark.parametrize("held_by", ["+300s", pytest.param("-300s", marks=pytest.mark.slow(covered_by=FAST))])
 def test_no_lease_ends_early_or_late_and_no_timer_fires_early_or_late(
     fleet: Any, held_by: str, server_time: Callable[[], float], tally: Callable[..., None]
 ) -> None:
