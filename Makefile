@@ -28,7 +28,7 @@ READY := $(VENV)/.ready
 PEERS := .venv-peers/bin
 PEERS_READY := .venv-peers/.ready
 PIP := -m pip install -qq --disable-pip-version-check
-TESTS := $(BIN)/pytest -n 2 --dist worksteal
+TESTS := $(BIN)/pytest --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check format test test-all torture bench bench-quick profile docs mutants dist clean
@@ -59,14 +59,14 @@ format: $(READY) ## put the code into the form that `make check` wants
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: $(READY) ## 4 min | every behaviour once
-	$(TESTS)
+test: $(READY) ## 3 min | every behaviour once
+	$(TESTS) -n 3 # they wait as often as they work
 
 test-all: $(READY) ## 12 min | every test, on every store that it is for, with short runs of injected faults
-	HOLDFAST_PROFILE=all $(TESTS) -m "not torture"
+	HOLDFAST_PROFILE=all $(TESTS) -n 2 -m "not torture"
 
 torture: $(READY) ## hours | the long runs of injected faults, with their counts at the end
-	HOLDFAST_PROFILE=torture $(TESTS) -m torture -v --timeout 0
+	HOLDFAST_PROFILE=torture $(TESTS) -n 2 -m torture -v --timeout 0
 
 $(PEERS_READY): pyproject.toml bench/peers.txt
 	@echo "Installing holdfast and what it is measured beside into .venv-peers (once) ..."

@@ -17,7 +17,7 @@ def size(quick: int, otherwise: int) -> int:
     return quick if PROFILE == "quick" else otherwise
 
 
-def sample(points: Sequence[T], most: int = 8) -> Sequence[T]:
+def sample(points: Sequence[T], most: int = 6) -> Sequence[T]:
     """Return at most so many of the points in `make test`, from the first to the last; else all of them."""
     if PROFILE != "quick" or len(points) <= most:
         return points

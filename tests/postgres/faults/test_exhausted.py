@@ -16,10 +16,14 @@ from holdfast.stores import postgres_link
 
 # --- the pool
 
-POOL = "tests/postgres/faults/test_exhausted.py::test_a_small_pool_serves_fifty_runs_at_a_time"
+WAITING = (
+    "tests/postgres/faults/test_exhausted.py"
+    "::test_who_waits_too_long_for_a_connection_is_told_and_the_next_call_succeeds"
+)
 
 
-@pytest.mark.parametrize("pool", [1, pytest.param(2, marks=pytest.mark.slow(covered_by=POOL))])
+@pytest.mark.slow(covered_by=WAITING)
+@pytest.mark.parametrize("pool", [1, 2])
 def test_a_small_pool_serves_fifty_runs_at_a_time(fleet: Any, pool: int, verdict: Callable[..., None]) -> None:
     fleet.trial.many = 50
     crew = fleet.crew(lambda: fleet.worker(fleet.way(f"pool={pool}"), concurrency=50), 1)
@@ -29,7 +33,7 @@ def test_a_small_pool_serves_fifty_runs_at_a_time(fleet: Any, pool: int, verdict
     verdict(fleet, f"pool of {pool} for 50 runs at a time")
 
 
-@pytest.mark.slow(covered_by=POOL)
+@pytest.mark.slow(covered_by=WAITING)
 def test_a_step_that_keeps_the_only_connection_for_longer_than_the_lease_is_made_once(
     fleet: Any, tally: Callable[..., None]
 ) -> None:
@@ -104,9 +108,7 @@ def crowd(own_url: str) -> Iterator[Crowd]:
     crowd.end()
 
 
-@pytest.mark.slow(
-    covered_by="tests/postgres/faults/test_exhausted.py::test_who_waits_too_long_for_a_connection_is_told_and_the_next_call_succeeds"
-)
+@pytest.mark.slow(covered_by=WAITING)
 @pytest.mark.parametrize("times", [2, pytest.param(30, marks=pytest.mark.torture)])
 def test_a_server_without_a_free_connection_holds_nothing_up_for_good(
     own_url: str,
