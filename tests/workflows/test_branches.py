@@ -209,7 +209,7 @@ def test_several_questions_are_open_at_once_and_each_answered_branch_goes_on(
 ) -> None:
     run = hf.start(flow)
     assert ran == [4]
-    assert [question.prompt for question in run.questions()] == ["a", "b"]
+    assert sorted(question.prompt for question in run.questions()) == ["a", "b"]  # threads ask in any order
     drive(run, {"a": 7, "b": 8}, order[:1])
     assert ran == [4, {"a": 1, "b": 2}[order[0]]]
     run.send("hello", topic="t")
