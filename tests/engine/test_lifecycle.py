@@ -459,3 +459,21 @@ def test_a_store_that_cannot_give_up_its_claims_is_closed(opened: Any, monkeypat
     with pytest.raises(StoreUnusable):
         hf.get("run")
     assert opened().get("run").claim()  # at once: the worker has signed off
+
+
+@pytest.mark.parametrize("store_url", ["files", "sqlite"], indirect=True)
+def test_a_store_that_cannot_sign_off_its_workers_is_closed(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hf = opened()
+    store = hf._store
+    hf.run("run").claim()
+
+    def full(worker: str) -> None:
+        raise StoreFull(store.place)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "retire", full)
+        with pytest.raises(StoreFull):
+            store.close()
+    with pytest.raises(StoreUnusable):
+        store.get("run")
+    assert opened().get("run").claim()  # at once: its lock is free

@@ -185,16 +185,21 @@ def test_what_comes_while_the_store_is_asked_is_not_slept_through() -> None:
 # --- in the order of the calls, though threads make them
 
 
-def test_saves_are_numbered_in_the_order_of_their_calls(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def first_save_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is held up in its thread, before it has the lock: others could overtake it."""
     save = Lease.save
 
     def late(lease: Lease, tree: Any, **how: Any) -> Any:
         if tree["state"] == 0:
-            time.sleep(0.1)  # before it has the lock: others would overtake it
+            time.sleep(0.1)
         return save(lease, tree, **how)
 
     monkeypatch.setattr(Lease, "save", late)
 
+
+@pytest.mark.usefixtures("first_save_is_late")
+def test_saves_are_numbered_in_the_order_of_their_calls(postgres_url: str) -> None:
     async def main() -> list[int]:
         async with holdfast.open(postgres_url) as hf:
             run = await hf.run("run")
@@ -204,22 +209,13 @@ def test_saves_are_numbered_in_the_order_of_their_calls(postgres_url: str, monke
     assert asyncio.run(main()) == list(range(1, 9))
 
 
-def test_a_step_that_is_called_after_a_save_is_written_after_it(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save = Lease.save
-
-    def late(lease: Lease, tree: Any, **how: Any) -> Any:
-        time.sleep(0.1)
-        return save(lease, tree, **how)
-
-    monkeypatch.setattr(Lease, "save", late)
-
+@pytest.mark.usefixtures("first_save_is_late")
+def test_a_step_that_is_called_after_a_save_is_written_after_it(postgres_url: str) -> None:
     async def main() -> list[str]:
         async with holdfast.open(postgres_url) as hf:
             run = await hf.run("run")
             async with run.claim():
-                await asyncio.gather(run.save(1), run.once("step", str.upper, "a"))
+                await asyncio.gather(run.save(0), run.once("step", str.upper, "a"))
             return [entry.kind for entry in await run.history()]
 
     assert asyncio.run(main()) == ["created", "saved", "done"]

@@ -15,7 +15,8 @@ from langgraph.types import Command
 
 from holdfast import Holdfast
 from holdfast.errors import Claimed, LeaseLost, StoreUnusable
-from holdfast.integrations.langgraph import HoldfastSaver, threads
+from holdfast.integrations.langgraph import HoldfastSaver, layout, threads
+from holdfast.integrations.langgraph.pen import AFTER_VAIN
 
 
 def put(saver: HoldfastSaver, config: Any, value: Any) -> Any:
@@ -251,3 +252,54 @@ def test_closing_gives_up_the_claims(saver_of: Any, thread: Any) -> None:
     assert chain(other).invoke({}, thread()) == {"a": "three"}
     with pytest.raises((LeaseLost, StoreUnusable)):
         list(stream)
+
+
+# --- whichever thread is faster
+
+
+def taken_along(saver: HoldfastSaver) -> list[int]:
+    """How many tasks' writes each entry of the thread has."""
+    run = saver._hf.get("t")
+    record = run._record()
+    return [
+        len(layout.tasks_in(run._journals.data(run.id, uid, entry)))
+        for uid, entry in run._journals.entries(record, 1, record.seq)
+    ]
+
+
+@pytest.mark.parametrize("store_url", ["memory"], indirect=True)
+def test_a_checkpoint_waits_for_what_led_to_it(
+    saver: HoldfastSaver, thread: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LangGraph has handed on the writes first, but their thread is slow."""
+    monkeypatch.setattr(threads, "LINGER", 20.0)
+    monkeypatch.setattr(threads, "GATED", 1.0)
+    first = put(saver, thread(), 0)
+    writing = threading.Timer(0.05, saver.put_writes, [first, [("a", 1)], "task"])
+    writing.start()
+    put(saver, first, 1)
+    writing.join()
+    assert taken_along(saver) == [0, 1]
+
+
+@pytest.mark.parametrize("store_url", ["memory"], indirect=True)
+def test_writes_that_come_after_their_checkpoint_do_not_wait_for_another(
+    saver: HoldfastSaver, thread: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "LINGER", 0.01)
+    first = put(saver, thread(), 0)
+    put(saver, first, 1)  # has waited in vain
+    monkeypatch.setattr(threads, "GATED", 10**6)  # whoever waits now, waits for ever
+    saver.put_writes(first, [("a", 1)], "task")
+    assert taken_along(saver) == [0, 0, 1]
+
+
+@pytest.mark.parametrize("store_url", ["memory"], indirect=True)
+def test_after_a_wait_in_vain_the_next_checkpoints_do_not_wait(
+    saver: HoldfastSaver, thread: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "LINGER", 0.01)
+    config = put(saver, put(saver, thread(), 0), 1)
+    monkeypatch.setattr(threads, "LINGER", 10**6)
+    for n in range(2, 2 + AFTER_VAIN):
+        config = put(saver, config, n)
