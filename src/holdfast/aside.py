@@ -42,22 +42,22 @@ os.register_at_fork(after_in_child=_begin_anew)
 
 
 class Line:
-    """Tasks of an event loop that take turns, in the order in which they came.
+    """Serves the tasks of an event loop one at a time, in the order in which they arrive.
 
-    Threads have none: which of those that wait for a lock gets it next is the system's choice.
+    A thread's lock cannot do this: the operating system chooses which waiting thread gets it next.
     """
 
     def __init__(self) -> None:
         self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
 
     async def take(self) -> Callable[[], None]:
-        """Wait for this task's turn; return what is to be called when it is over."""
+        """Wait for the caller's turn. Return the function that ends it."""
         import asyncio
 
         loop = asyncio.get_running_loop()
         lock = self._locks.get(loop)
         if lock is None:
-            lock = self._locks[loop] = asyncio.Lock()  # which is fair
+            lock = self._locks[loop] = asyncio.Lock()  # first come, first served
         await lock.acquire()
         return lock.release
 

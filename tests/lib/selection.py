@@ -26,7 +26,7 @@ UNCOVERED = pytest.StashKey[list[str]]()  # see tests/test_selection.py
 
 
 def pytest_configure() -> None:
-    """Refuse a store that is none."""
+    """Reject an unknown store in HOLDFAST_STORES."""
     chosen = os.environ.get("HOLDFAST_STORES")
     if chosen and (unknown := set(chosen.split(",")) - set(STORES)):
         raise pytest.UsageError(f"HOLDFAST_STORES names {', '.join(sorted(unknown))}; there are {', '.join(STORES)}")
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what stays until the end: thousands of tests, and all modules."""
+    """Exclude the modules and the thousands of tests from garbage collection: they live until the end."""
     gc.collect()
     gc.freeze()
 
@@ -94,7 +94,7 @@ def _uncovered(items: list[pytest.Item]) -> list[str]:
 
 
 def _try_other_chances(items: list[pytest.Item]) -> None:
-    """Have `make torture` run all tests that go by chance, which the others always try alike."""
+    """Add all random tests to `make torture`, which gives them new seeds."""
     for item in items:
         if item.get_closest_marker("hypothesis") or "seed" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.torture)

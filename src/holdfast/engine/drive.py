@@ -45,9 +45,9 @@ class Read:
 
 
 class TakeTurn:
-    """Wait until the tasks that came before have had their turn; gives what is to be called when this one is over.
+    """Wait for the caller's turn in a line. The result is the function that ends the turn.
 
-    A thread does not wait here: it decides and submits under a lock.
+    A synchronous caller does not wait: threads decide and submit under the lock of the lease.
     """
 
     __slots__ = ("line",)
@@ -170,7 +170,7 @@ def drive(operation: Op[R], committer: Committer) -> R:
                 elif type(request) is Read:
                     value = request.ask()
                 elif type(request) is TakeTurn:
-                    value = over_at_once
+                    value = no_turn
                 elif type(request) is Call:
                     value = request.function(*request.args, **request.kwargs)
                     if hasattr(value, "__await__"):
@@ -224,8 +224,8 @@ async def drive_async(operation: Op[R], committer: Committer) -> R:
         return stop.value  # type: ignore[no-any-return]
 
 
-def over_at_once() -> None:
-    """The end of a turn that was none."""
+def no_turn() -> None:
+    """End the turn of a caller that did not have to wait for one."""
 
 
 def refuse_awaitable(value: Any, function: Callable[..., Any]) -> NoReturn:

@@ -36,12 +36,12 @@ def edit(run: Run, state: Any, *, as_node: str | None = None) -> Op[int]:
         if as_node is not None:
             raise UsageError(f"run {run.id!r} is driven by hand, so it has no nodes; leave out as_node=")
         return (yield from run._save({"state": run._codec.encode(state, "state")}, keep=True))
-    lease, owned, over = yield from run._enter_in_turn(allow=_ALLOWED)
+    lease, owned, end_turn = yield from run._enter_in_turn(allow=_ALLOWED)
     try:
         try:
             ticket = yield Read(lambda: _submit(run, record, lease, state, as_node))
         finally:
-            over()
+            end_turn()
         return (yield from run._settle(lease, ticket))
     finally:
         if owned:
@@ -51,11 +51,13 @@ def edit(run: Run, state: Any, *, as_node: str | None = None) -> Op[int]:
 
 
 def _submit(run: Run, record: RunRecord, lease: Lease, state: Any, as_node: str | None) -> Ticket:
-    """Submit the edit. What it changes is decided on the state that it follows; again, if that is another one now."""
+    """Submit the edit. Compute it again if another write has replaced the state that it was computed for."""
     while True:
         lease.check()
         saved = lease.saved()
-        edited = _edited(run, record, lease.fold, saved, state, as_node)  # calls reducers, so without the lock
+        edited = _edited(
+            run, record, lease.fold, saved, state, as_node
+        )  # without the lock: it calls the user's reducers
         with suppress(Overtaken):
             if edited is None:
                 return lease.save({"state": run._codec.encode(state, "state")}, keep=True)

@@ -25,7 +25,7 @@ from holdfast.stores.base import appended
 
 
 class Overtaken(Exception):
-    """The state that a change was made for is not the last one any more."""
+    """The change was computed for a state that is no longer the last one."""
 
 
 class Lease:
@@ -37,7 +37,7 @@ class Lease:
     def __init__(self, record: RunRecord, journals: Journals, committer: Committer, fold: Fold) -> None:
         assert record.worker is not None
         self.lock = threading.RLock()
-        self.line = Line()  # of tasks that write at the same time
+        self.line = Line()  # orders the writes of concurrent tasks
         self._record = record
         self._ahead: tuple[int, bytes, int] | None = None  # seq, hash and time of the newest entry, if newer than that
         self.fold = fold
@@ -90,8 +90,8 @@ class Lease:
                 raise LeaseLost(self.record.id)
 
     @property
-    def behind(self) -> bool:
-        """Whether `check` has to read from the store, or has to wait for somebody who does."""
+    def check_may_block(self) -> bool:
+        """Whether `check` must read from the store, or must wait for a thread that holds the lock."""
         if not self.lock.acquire(blocking=False):
             return True
         try:
@@ -227,8 +227,8 @@ class Lease:
     def save(self, tree: dict[str, Tree], *, keep: bool = False, on: Saved | None = None) -> Ticket:
         """Submit a state: what changed since the last one, or the whole if reading would cost too much otherwise.
 
-        With ``keep``, what is not in the tree stays as it was. Raises `Overtaken` if the last one is not that it is
-        made ``on``.
+        With ``keep``, what is not in the tree stays as it was. ``on`` is the state that this one was computed for:
+        raises `Overtaken` if another one is the last.
         """
         with self.lock:
             self.check()
@@ -257,7 +257,7 @@ class Lease:
         What is ``said`` stands in the entry beside the state: how long it took, say.
 
         The tree that is held here is changed in place, so that this costs what the change does, and not the state.
-        Raises `Overtaken` if the last state is not that it is made ``on``.
+        ``on`` is the state that the change was computed for: raises `Overtaken` if another one is the last.
         """
         with self.lock:
             self.check()

@@ -21,7 +21,7 @@ from holdfast.engine.audit import audit
 from holdfast.engine.checkpoint import Checkpoint, StepsAt
 from holdfast.engine.checks import check_history_page, check_seq, check_texts
 from holdfast.engine.define import Workflow, registered, registered_names, state_type
-from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, TakeTurn, drive, over_at_once
+from holdfast.engine.drive import Async, Op, Operable, Operation, Read, Settle, TakeTurn, drive, no_turn
 from holdfast.engine.failures import one_line
 from holdfast.engine.fork import Point, fork, fork_each
 from holdfast.engine.holding import AsyncHolding, Holding
@@ -107,30 +107,30 @@ class Run(Operable):
 
     def _enter(self, allow: Collection[Status] = LIVE) -> Op[tuple[Lease, bool]]:
         """The lease to write with, and whether it was claimed for this call alone."""
-        lease, owned, over = yield from self._enter_in_turn(allow)
-        over()
+        lease, owned, end_turn = yield from self._enter_in_turn(allow)
+        end_turn()
         return lease, owned
 
     def _enter_in_turn(self, allow: Collection[Status] = LIVE) -> Op[tuple[Lease, bool, Callable[[], None]]]:
-        """The same, and what is to be called once the write is submitted: tasks that come later wait until then."""
+        """The same, and the function that ends this task's turn: call it once the write is submitted."""
         lease = self._lease
         if lease is not None:
-            over = yield TakeTurn(lease.line)
+            end_turn = yield TakeTurn(lease.line)
             try:
                 yield from self._catch_up(lease)
                 if lease.lost:
                     raise LeaseLost(self.id)
                 self._check_not_rolling(lease)
             except BaseException:  # also if the task is cancelled
-                over()
+                end_turn()
                 raise
-            return lease, False, over
+            return lease, False, end_turn
         if self._inside:
             raise UsageError(
                 f"run {self.id!r}: its claim was given up inside of this block, by pause(), release() or its end; "
                 "leave the block, and claim the run again when it can go on"
             )
-        return (yield from self._claim(allow)), True, over_at_once
+        return (yield from self._claim(allow)), True, no_turn
 
     def _catch_up(self, lease: Lease) -> Op[None]:
         """Wait for what was submitted under the lease: nothing may be decided on what does not last in the end."""
@@ -139,7 +139,7 @@ class Run(Operable):
             with suppress(HoldfastError):  # it is told to whoever wrote it
                 yield Settle(ticket)
             ticket = lease.pending
-        if lease.behind:
+        if lease.check_may_block:
             with suppress(LeaseLost):
                 yield Read(lease.check)
 
@@ -293,12 +293,12 @@ class Run(Operable):
     edit = Operation(edits.edit)
 
     def _save(self, tree: Data, *, keep: bool) -> Op[int]:
-        lease, owned, over = yield from self._enter_in_turn()
+        lease, owned, end_turn = yield from self._enter_in_turn()
         try:
             try:
                 ticket = yield Read(lambda: lease.save(tree, keep=keep))
             finally:
-                over()
+                end_turn()
             return (yield from self._settle(lease, ticket))
         finally:
             yield from self._leave(lease, owned)

@@ -96,7 +96,7 @@ def _tree(cells: Cells, kind: str, data: bytes, place: str) -> Tree:
 
 
 def _connect(url: str, path: str) -> sqlite3.Connection:
-    # Else a file in WAL mode gets a log beside it, which who only reads cannot remove again.
+    # Without `immutable`, SQLite puts a log beside a file in WAL mode, which a reader cannot remove.
     untouched = not any(os.path.exists(path + end) for end in ("-wal", "-journal"))
     with ExitStack() as stack:
         try:

@@ -293,9 +293,10 @@ def commit(conn: Connection, statements: Sequence[Statement], news: Statement | 
 
 
 def told(conn: Connection, statement: Statement, news: Statement) -> Rows:
-    """Carry out a statement in a transaction of its own, commit, and tell the others, in one round trip; its rows.
+    """Execute a statement in its own transaction, commit, and notify the others, in one round trip. Return its rows.
 
-    The tag of a statement proves nothing: without BEGIN, its transaction is committed after it, and that may fail.
+    The tag of a statement does not prove a commit: an implicit transaction commits at Sync, after the tag, and the
+    commit may fail. Only the tag of an explicit COMMIT proves it.
     """
     committed: psycopg.Cursor[tuple[Any, ...]] | None = None
     try:
@@ -310,7 +311,7 @@ def told(conn: Connection, statement: Statement, news: Statement) -> Rows:
     except psycopg.Error as error:
         if committed is None or committed.statusmessage != "COMMIT":
             if not conn.closed and conn.pgconn.transaction_status == TransactionStatus.INERROR:
-                conn.rollback()  # so that what is tried next finds no transaction
+                conn.rollback()  # the next attempt uses the same connection
             raise
         _untold(conn, error)
     return cursor.fetchall()

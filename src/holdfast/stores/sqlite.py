@@ -78,7 +78,7 @@ from holdfast.stores.sqlite_rows import (
 )
 
 APPEND = Q["append"]
-CONTINUE = Q["insert_entry"]  # what `append` does, where all that it checks is known to hold
+CONTINUE = Q["insert_entry"]  # `append` without its checks, where they are known to hold
 MAX_KNOWN = 10_000  # runs whose numbers are remembered
 
 

@@ -154,7 +154,7 @@ def is_entry(seq: Any, kind: Any, at: Any, state: Any, hash: Any) -> bool:
 
 
 def is_stored_entry(row: tuple[Any, ...]) -> bool:
-    """The same of a row that has the hash of the entry before, and the payload, too."""
+    """Whether all columns of an entry have the right types, with its payload and the hash of the previous entry."""
     seq, kind, at, state, prev, hash, payload = row
     return is_entry(seq, kind, at, state, hash) and (prev is None or type(prev) is bytes) and type(payload) is bytes
 

@@ -255,7 +255,7 @@ class Desk:
         self.engine(key="k1").recover()
 
     def leave(self) -> None:
-        """The process ends well; if it dies meanwhile, `die` is called next."""
+        """End the process in good order. If it dies meanwhile, call `die`."""
         for engine in self._engine_of.values():
             engine._engine.worker.stop()
         for store in self._stores.values():

@@ -264,7 +264,7 @@ def finish(site: Site, part: Part, *, recover: bool = True) -> dict[str, Any]:
     finally:
         try:
             desk.leave()
-        except BaseException:  # an interrupt, too: the next process must not take this one for itself
+        except BaseException:  # also an interrupt: the next process starts from nothing
             desk.die()
             raise
 

@@ -32,7 +32,7 @@ from holdfast.journal import Data, is_live, live_ranges, next_entry, wants_snaps
 from holdfast.model import Append, Change, Create, Entry, Kind, RunRecord
 
 MAX_PARKED = 3  # writes of tasks that wait for a checkpoint at a time: LangGraph has five threads or more
-AFTER_VAIN = 16  # writes that do not wait, after others have
+AFTER_VAIN = 16  # writes and checkpoints that do not wait, after one has waited in vain
 MAX_NOTED = 100  # checkpoints of which is noted who wrote to them here
 SHORT = 4 * 1024  # bytes that are not compressed: that would take longer than all else that is done for a checkpoint
 SMALL = 2 * 1024  # bytes of a state that is stored as a whole: to find out what changed takes longer than to write it
@@ -81,7 +81,7 @@ class Pen:
         self._chain_bytes = saved.chain_bytes if saved is not None else 0
         self._whole_bytes = 0
         self._last: dict[str, str] = {}  # the checkpoint that was put last, by namespace
-        self._passed: dict[str, str] = {}  # the one before it
+        self._before_last: dict[str, str] = {}  # the checkpoint before that one
         self._awaited: tuple[tuple[str, str], threading.Lock] | None = None  # see `await_writes`
         self._marks: dict[tuple[str, str], Marks] = {}
         self._grown: layout.Grown = {}  # since the checkpoint before
@@ -91,7 +91,7 @@ class Pen:
         self._plain_bytes = min(SHORT, journals.max_bytes // 2) if record.key_id is None else -1  # stored as they are
         self._parked: list[Parked] = []
         self._in_vain = 0
-        self._never_came = 0  # checkpoints that do not wait for what tasks wrote, after one has waited in vain
+        self._waits_to_skip = 0  # by `await_writes`, after it has waited in vain
         self._along: list[Parked] = []  # what the last checkpoint took along
         self._writes: dict[tuple[str, str], list[int]] = {}  # made with this pen, by checkpoint
         if saved is not None and layout.is_checkpoint(saved.tree, saved.seq):
@@ -139,7 +139,7 @@ class Pen:
                 entry = self._checkpoint(header, given, along, [])
             before = self._last.get(header.ns)
             if before is not None and before != header.id:
-                self._passed[header.ns] = before
+                self._before_last[header.ns] = before
             self._last[header.ns] = header.id
             ticket = self._submit((entry,))
             for parked in along:
@@ -278,7 +278,7 @@ class Pen:
         vain; nor the next ones after that.
         """
         with self.lock:
-            if self._passed.get(data["ns"]) == data["of"]:  # the checkpoint that follows is there already
+            if self._before_last.get(data["ns"]) == data["of"]:  # too late: the next checkpoint is written
                 return self.write(data)
             if len(self._parked) >= MAX_PARKED or self._in_vain:
                 self._in_vain = (self._in_vain or AFTER_VAIN) - 1
@@ -293,17 +293,17 @@ class Pen:
             return parked
 
     def await_writes(self, ns: str, of: str, seconds: float) -> None:
-        """Wait until a task has written to this checkpoint.
+        """Wait until the writes of a task to this checkpoint arrive.
 
-        LangGraph hands on what a task wrote before the checkpoint that follows, but to two threads, and which of
-        them comes first is the system's choice.
+        LangGraph submits the writes of a task before the checkpoint that follows, but to another thread, and either
+        thread may run first.
         """
         with self.lock:
             known = any((one.data["ns"], one.data["of"]) == (ns, of) for one in self._parked)
             if known or (ns, of) in self._writes or self._in_vain or self._awaited or self._last.get(ns) != of:
                 return
-            if self._never_came:
-                self._never_came -= 1
+            if self._waits_to_skip:
+                self._waits_to_skip -= 1
                 return
             gate = threading.Lock()
             gate.acquire()
@@ -313,7 +313,7 @@ class Pen:
             came = gate.acquire(timeout=seconds)
         finally:
             with self.lock:
-                self._never_came = 0 if came else AFTER_VAIN
+                self._waits_to_skip = 0 if came else AFTER_VAIN
                 if self._awaited is not None and self._awaited[1] is gate:
                     self._awaited = None
 

@@ -51,7 +51,7 @@ class _Writing(NamedTuple):
     id: str
     act: Act
     lasts: Callable[[], bool | None]  # whether the invocation goes on after it, if it tells
-    after: str | None = None  # the checkpoint before, if tasks that ran on it led to this one
+    after: str | None = None  # the parent of a checkpoint, if the tasks of the parent led to it
 
 
 class HoldfastSaver(BaseCheckpointSaver[str]):

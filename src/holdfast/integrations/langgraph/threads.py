@@ -130,7 +130,7 @@ class Threads:
         drive(self.write(id, act), self.committer)
 
     def await_writes(self, id: str, ns: str, of: str) -> None:
-        """Let what tasks have written come before the checkpoint that is to take it along."""
+        """Give the writes that led to a checkpoint the chance to arrive before it."""
         pen = self._pens.get(id)
         if pen is not None:
             pen.await_writes(ns, of, LINGER)
