@@ -450,8 +450,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "decided-before-it-lasts",
         "src/holdfast/engine/run.py",
-        "            yield from self._catch_up(lease)\n            lease.check()\n",
-        "            lease.check()\n",
+        "                yield from self._catch_up(lease)\n                if lease.lost:\n",
+        "                if lease.lost:\n",
         "tests/engine/test_async_and_threads.py tests/engine/test_interleaving.py",
     ),
     # Forks of a run
@@ -696,5 +696,62 @@ MUTANTS: list[Mutant] = [
         "        if record is not None and (record.uid, record.chapter) == (before.uid, before.chapter):\n",
         "        if record is not None:\n",
         'tests/integrations/langgraph/test_meanwhile.py -k "whole and sqlite"',
+    ),
+    # Turns, acknowledgements, and what other threads do first
+    Mutant(
+        "tasks-write-out-of-turn",
+        "src/holdfast/engine/run.py",
+        "            end_turn = yield TakeTurn(lease.line)\n",
+        "            end_turn = no_turn\n",
+        "tests/postgres/test_loop.py",
+    ),
+    Mutant(
+        "loop-waits-for-a-reader",
+        "src/holdfast/engine/lease.py",
+        "        if not self.lock.acquire(blocking=False):\n            return True\n",
+        "        self.lock.acquire()\n",
+        'tests/postgres/test_loop.py -k "under_the_lock"',
+    ),
+    Mutant(
+        "edit-of-another-state",
+        "src/holdfast/engine/edits.py",
+        "return lease.change(edited.delta, on=saved)",
+        "return lease.change(edited.delta)",
+        'tests/engine/test_edits_and_ends.py -k "not_made_for"',
+    ),
+    Mutant(
+        "tag-counts-as-commit",
+        "src/holdfast/stores/postgres_link.py",
+        '        if committed is None or committed.statusmessage != "COMMIT":\n            if not conn.closed',
+        "        if committed is None:\n            if not conn.closed",
+        "tests/postgres/test_acknowledged.py",
+    ),
+    Mutant(
+        "isolation-of-the-server",
+        "src/holdfast/stores/postgres_link.py",
+        '"default_transaction_isolation": r"read\\ committed"',
+        "",
+        'tests/postgres/test_acknowledged.py -k "isolation"',
+    ),
+    Mutant(
+        "payload-of-any-type",
+        "src/holdfast/stores/sqlite_rows.py",
+        " and type(payload) is bytes",
+        "",
+        'tests/damage/test_sqlite_damage.py -k "another_type"',
+    ),
+    Mutant(
+        "checkpoint-does-not-wait-for-writes",
+        "src/holdfast/integrations/langgraph/saver.py",
+        "            if put.after is not None:\n",
+        "            if False:\n",
+        'tests/integrations/langgraph/test_writers.py -k "waits_for_what"',
+    ),
+    Mutant(
+        "late-writes-wait-in-vain",
+        "src/holdfast/integrations/langgraph/pen.py",
+        '            if self._before_last.get(data["ns"]) == data["of"]:',
+        "            if False:",
+        'tests/integrations/langgraph/test_writers.py -k "come_after" --timeout 20',
     ),
 ]
