@@ -91,7 +91,7 @@ def test_sessions_that_are_ended_at_random_lose_nothing_and_double_nothing(
     with psycopg.connect(url, autocommit=True) as conn:
         while not over.acquire(timeout=0.005) and killed < 40:
             ended = conn.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'victim' "
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast victim' "
                 "ORDER BY random() LIMIT 1"
             )
             killed += ended.rowcount

@@ -41,7 +41,7 @@ def test_options_of_ours_and_of_libpq() -> None:
     settings = settings_of(url)
     assert (settings.schema, settings.pool, settings.prepare, settings.listen) == ("my runs", 3, False, False)
     assert "sslmode=require" in settings.conninfo
-    assert "application_name=shop" in settings.conninfo
+    assert "application_name='holdfast shop'" in settings.conninfo
     assert "schema" not in settings.conninfo
     assert "password=a+b%c" in settings_of("postgresql://h/d?password=a+b%25c").conninfo
 

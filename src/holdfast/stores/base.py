@@ -276,6 +276,14 @@ class Telling(Protocol):
         """When the next lease ends of those by which runs are held, if its holder is not heard of before."""
 
 
+@runtime_checkable
+class Examined(Protocol):
+    """A store on a server, whose settings can make less of what it promises."""
+
+    def weaknesses(self) -> list[str]:
+        """What in the server's settings weakens a promise, what that means, and what to do about it."""
+
+
 def new_version(clock: Clock) -> int:
     """A version for a document. Not a count: one that was deleted and made again must not have one that it had."""
     return int.from_bytes(clock.random_bytes(6))

@@ -34,6 +34,7 @@ from holdfast.errors import (
 from holdfast.model import (
     Append,
     Backlog,
+    Change,
     Document,
     Enlisted,
     Entry,
@@ -62,8 +63,6 @@ from holdfast.stores.postgres_guest import Host, PostgresGuest
 from holdfast.stores.postgres_lent import ENDS
 from holdfast.stores.postgres_link import (
     BEGIN,
-    LIMITED,
-    UNLIMITED,
     Connection,
     Link,
     Rows,
@@ -71,6 +70,8 @@ from holdfast.stores.postgres_link import (
     begin,
     commit,
     execute,
+    limits,
+    no_limits,
     together,
 )
 from holdfast.stores.postgres_news import News
@@ -90,10 +91,13 @@ from holdfast.stores.postgres_schema import SERVER_TIME, check_schema, queries
 from holdfast.stores.postgres_url import settings_of
 from holdfast.stores.sqlite_rows import item_of, sealed
 
-TABLES = ("run", "run_tag", "entry", "link", "inbox", "worker", "document")
+TABLES = ("run", "run_tag", "entry", "link", "inbox", "worker", "queue", "document")
+NO_NEWS = ("worker", "queue")  # a heartbeat is no news, and neither is a lock
 LOOK, LOOK_WHEN_TOLD = 1.0, 5.0  # seconds
 _UNFIT = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)  # what PostgreSQL cannot keep
 MAX_KNOWN = 10_000  # claims that are remembered
+STILL = 10.0  # seconds without a word in a transaction that keeps locks, after which others end it; at most a lease
+FENCE = "20s"  # for which a transaction of a user waits for its run
 _AWAITED = frozenset({Status.READY, Status.WAITING})
 MOST = 10_000  # runs of a tag that are looked at in one statement
 
@@ -131,12 +135,16 @@ class PostgresStore:
             self._learn("SELECT " + SERVER_TIME, ())
         named = {name: oid for oid, name in self._link.ask(self._q["tables"], (settings.schema, list(TABLES)))}
         self._tables = list(named.values())
-        self._news_tables = [oid for name, oid in named.items() if name != "worker"]  # a heartbeat is no news
+        self._news_tables = [oid for name, oid in named.items() if name not in NO_NEWS]
         self._appending = Appending(self._q)
         self._documents = Documents(self._link, self._q, self.clock)
         self._host = Host(self._link, self._q, self._news.at_commit)
-        self._enlisted: set[str] = set()
+        self._enlisted: dict[str, float] = {}  # the leases of workers
         self._claims: dict[str, int] = {}  # epochs that were given out, by uid
+        self._unanswered: dict[str, tuple[RunRecord, RunRecord]] = {}  # before and after a claim that failed, by uid
+        self._link.end_stale = self._end_stale
+        for weakness in self.weaknesses():
+            logging.getLogger("holdfast").warning("%s: %s", self.place, weakness)
 
     def close(self) -> None:
         if self._link.unusable is None and self._enlisted:
@@ -163,6 +171,17 @@ class PostgresStore:
     def tell(self) -> None:
         """See `holdfast.stores.base.Telling`."""
         self._link.ask(*self._news.of())
+
+    def weaknesses(self) -> list[str]:
+        """See `holdfast.stores.base.Examined`. What is asked for is what holds in a transaction that writes."""
+        [[(fsync, waits)]] = self._link.call(lambda conn, again: begin(conn, (self._q["weaknesses"], ())))
+        found: list[str] = []
+        if fsync == "off":
+            found.append("fsync is off, so a crash of the server's machine can lose and damage runs; turn it on there")
+        if waits == "off":
+            lost = "so a crash of the server can lose acknowledged runs and steps"
+            found.append(f"synchronous_commit is off by the options of the URL, {lost}; leave it out of them")
+        return found
 
     def lapse(self) -> int | None:
         """See `holdfast.stores.base.Telling`."""
@@ -359,7 +378,7 @@ class PostgresStore:
         """Begin a transaction that may take as long as it likes; its number."""
         conn.execute(BEGIN)
         if conn.limited:
-            conn.execute(UNLIMITED)
+            conn.execute(no_limits(conn))
         [(xid, conn.session)] = execute(conn, self._q["own_xid"]).fetchall()
         return str(xid)
 
@@ -373,7 +392,7 @@ class PostgresStore:
             raise UsageError(f"the transaction was ended by the function's own SQL; {ENDS}")
         if touched is not None:
             raise UsageError(f"the table {touched} is Holdfast's own, and only Holdfast writes to it")
-        conn.execute(LIMITED)
+        conn.execute(limits(conn, lock_timeout=FENCE))
         batch = Batch(self._q, [write], False)
         batch.begin(conn, inside=True)
         outcome, statements = batch.make(conn, write), batch.statements()
@@ -393,20 +412,40 @@ class PostgresStore:
     # --- claims, inboxes, workers
 
     def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
+        self._give_up_unanswered()
+        before: RunRecord | None = None
         wanted: RunRecord | None = None
 
         def act(conn: Connection, again: bool) -> RunRecord:
-            nonlocal wanted
+            nonlocal before, wanted
             record, alive = self._held(conn, self._q["lock"], uid)
             if wanted is not None and record is not None and self._is_ours(record, wanted):
                 return record
-            wanted = claimed(record, uid, worker, allow, holder_alive=alive)
+            before, wanted = record, claimed(record, uid, worker, allow, holder_alive=alive)
             commit(conn, [self._update(wanted)])
             return wanted
 
-        record = self._link.call(act)
+        try:
+            record = self._link.call(act)
+        except BaseException:  # also an interrupt: what was committed is not known
+            if before is not None and wanted is not None:
+                self._unanswered[uid] = before, wanted
+            raise
         self._remember(record)
         return record
+
+    def _give_up_unanswered(self) -> None:
+        """Give up what was claimed by calls that failed before they learned so: nobody would go on with it.
+
+        The store could not be reached for so long that a call gave up, and its commit may have been made all the same.
+        """
+        for uid, (before, wanted) in list(self._unanswered.items()):
+            if self._claims.get(uid) != wanted.epoch:  # else another call of this handle has it
+                status = Status.READY if before.status is Status.RUNNING else before.status
+                back = Change(status=status, release=True, wake_at=before.wake_at, reason=before.reason)
+                # Refused, if it was not made, or somebody else has it since.
+                self.apply([Append(uid, wanted.id, wanted.epoch, wanted.worker or "", (), back)])
+            self._unanswered.pop(uid, None)
 
     def _remember(self, *claimed: RunRecord) -> None:
         """Note which epochs were given out."""
@@ -463,11 +502,25 @@ class PostgresStore:
 
     def enlist(self, worker: str, lease: float) -> None:
         self.beat(worker, lease)
-        self._enlisted.add(worker)
+        self._enlisted[worker] = lease
         self._link.ask(f"{self._q['forget_the_dead']} RETURNING 1", self._at())
 
     def beat(self, worker: str, lease: float) -> None:
         self._learn(self._q["beat"], self._at(worker=kept(worker), lease=int(lease * 1_000_000)))
+        try:
+            self._end_stale()
+            self._give_up_unanswered()
+        except StoreError as error:  # the lease is kept all the same, and the next beat tries again
+            logging.getLogger("holdfast").warning("%s: what stands still could not be ended: %s", self.place, error)
+
+    def _end_stale(self) -> None:
+        """End the sessions of Holdfast that keep locks and stand still, and have everybody look for what they kept."""
+        still = min([STILL, *self._enlisted.values()])
+        ended = self._link.ask(self._q["end_stale"], {"tables": self._tables, "still": still}, urgent=True)
+        if ended:
+            text = "%s: ended %d sessions of Holdfast that kept locks and had sent nothing for %g s"
+            logging.getLogger("holdfast").warning(text, self.place, len(ended), still)
+            self._link.call(lambda conn, again: together(conn, (self._q["pulse"], ()), self._news.at_commit()))
 
     def _learn(self, statement: str, values: Any) -> None:
         """Carry out a statement that tells the server's time."""
@@ -477,7 +530,7 @@ class PostgresStore:
             self.clock.learn(asked, now, time.time_ns() // 1000)
 
     def retire(self, worker: str) -> None:
-        self._enlisted.discard(worker)
+        self._enlisted.pop(worker, None)
         self._retire([worker])
 
     def _retire(self, workers: list[str]) -> None:
@@ -492,24 +545,32 @@ class PostgresStore:
     # --- queues and documents
 
     def take(self, order: Order) -> list[RunRecord]:
+        self._give_up_unanswered()
+        chosen: list[RunRecord] = []
         wanted: list[RunRecord] = []
 
         def act(conn: Connection, again: bool) -> list[RunRecord]:
-            nonlocal wanted
-            if wanted:  # of which no answer came
+            nonlocal chosen, wanted
+            if wanted:  # of which no answer came; they are locked, as they were by that transaction
                 uids = [record.uid for record in wanted]
-                [rows] = begin(conn, (f"{self._q['record']} WHERE r.uid = ANY(%s::text[])", (uids,)))
+                query = f"{self._q['record']} WHERE r.uid = ANY(%s::text[])"
+                _, rows = begin(conn, (self._q["lock"], (uids,)), (query, (uids,)))
                 now = {record.uid: record for record in map(listed, rows)}
                 ours = [one for one in wanted if one.uid in now and self._is_ours(now[one.uid], one)]
                 if ours:
                     return ours
                 conn.rollback()
-            wanted = taken(Taking(self._q, order, self._at).choose(conn), order.worker)
+            chosen = Taking(self._q, order, self._at).choose(conn)
+            wanted = taken(chosen, order.worker)
             if wanted:
                 commit(conn, [self._update(record) for record in wanted])
             return wanted
 
-        records = self._link.call(act)
+        try:
+            records = self._link.call(act)
+        except BaseException:  # see `claim`
+            self._unanswered.update((one.uid, (one, after)) for one, after in zip(chosen, wanted, strict=True))
+            raise
         self._remember(*records)
         return records
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 from psycopg import errors
 from psycopg.pq import ExecStatus, Format
@@ -19,7 +20,7 @@ from psycopg.pq.abc import PGresult
 from holdfast.model import Append, Entry, Kind, Write
 from holdfast.stores.base import is_chain
 from holdfast.stores.postgres_arrays import BIGINT, BIGINTS, BYTEA, BYTEAS, TEXT, TEXTS, blobs, number, numbers, texts
-from holdfast.stores.postgres_link import Connection
+from holdfast.stores.postgres_link import Connection, told
 from holdfast.stores.postgres_rows import kept
 
 QUIET = frozenset(
@@ -63,6 +64,7 @@ class Appending:
     """The two statements of a store."""
 
     def __init__(self, queries: dict[str, str]) -> None:
+        self._queries = queries
         fence, entry = [TEXT, BIGINT, TEXT], [BIGINT, BIGINT, BIGINT, TEXT, BYTEA, BYTEA]
         self._one = Statement("append_one", queries["append_one"], [*fence, *entry, BIGINT, BYTEA])
         array = {TEXT: TEXTS, BIGINT: BIGINTS, BYTEA: BYTEAS}
@@ -70,7 +72,14 @@ class Appending:
         self._many = Statement("append_many", queries["append_many"], many)
 
     def append(self, conn: Connection, lines: Sequence[Line]) -> set[str]:
-        """Add entries; the uids of the runs that got theirs. Each gets all or none."""
+        """Add entries; the uids of the runs that got theirs. Each gets all or none.
+
+        A statement alone is a transaction of its own, with the settings of its session. Behind a pooler, where a
+        session has none of ours, they are set in an explicit one.
+        """
+        if not conn.limited:
+            rows = told(conn, (self._queries["append_many"], _lists(lines)))
+            return {uid for uid, _ in rows}
         if len(lines) == 1:
             write, entry, _ = lines[0]
             return {write.uid} if self._one(conn, _values(write, entry)).ntuples else set()
@@ -112,6 +121,16 @@ def _columns(lines: Sequence[Line]) -> Values:
         blobs([entry.payload for entry in entries]),
         uids,
     ]
+
+
+def _lists(lines: Sequence[Line]) -> tuple[list[Any], ...]:
+    """The same as psycopg takes it."""
+    rows = [
+        (w.uid, w.epoch, kept(w.worker), f.seq - 1, f.prev, e.seq, e.at, e.state, kept(e.kind), e.hash, e.payload)
+        for w, e, f in lines
+    ]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return (*columns, columns[0])
 
 
 def is_quiet(lines: Sequence[Line]) -> bool:

@@ -61,6 +61,18 @@ class LentCursor(psycopg.Cursor[Any]):
             raise UsageError(refused)
 
 
+class Unflushed(psycopg.Pipeline):
+    """A pipeline that ends with Sync.
+
+    psycopg sends Flush behind it. The server, which begins to count how long the session idles in its transaction when
+    it answers Sync, stops counting at the next message, so that it would never end a session of a process that stands
+    still. Flush is needed only for answers that are read before a Sync.
+    """
+
+    def _fetch_gen(self, *, flush: bool) -> Any:
+        return super()._fetch_gen(flush=False)
+
+
 class LentConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose owner can lend it."""
 
@@ -68,6 +80,7 @@ class LentConnection(psycopg.Connection[tuple[Any, ...]]):
     limited = False  # whether the session itself limits how long a statement may take
     session = 0  # the number of the server's process in which the present transaction is
     prepared: set[bytes]  # the statements of ours that it has prepared
+    warnings: list[str]  # of a COMMIT outside of a transaction
     pooled = False  # whether a pooler stands in between, so that each transaction may be in another session
     _lent_adapters: AdaptersMap | None = None
     _at_work: Callable[[], bool] | None = None
@@ -90,6 +103,12 @@ class LentConnection(psycopg.Connection[tuple[Any, ...]]):
             self.row_factory, self.cursor_factory, self.prepare_threshold = kept
             self._lent_adapters = None
 
+    @contextmanager
+    def pipeline(self) -> Iterator[psycopg.Pipeline]:
+        with super().pipeline() as pipeline:
+            pipeline.__class__ = Unflushed
+            yield pipeline
+
     def watched(self) -> AbstractContextManager[None]:
         """Whoever waits for an answer in here learns if it was lost."""
         return patrol.watch(self, self._at_work)
@@ -100,7 +119,7 @@ class LentConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 def _kept_from_borrowers(name: str) -> Callable[..., Any]:
-    method = getattr(psycopg.Connection, name)
+    method = getattr(LentConnection, name)
 
     @wraps(method)
     def guarded(self: LentConnection, *args: Any, **kwargs: Any) -> Any:

@@ -6,6 +6,10 @@ stand in between. What must hold for a transaction is set inside of it.
 A call that loses its connection is made again on another one, for some seconds. It is told that it is (``again``):
 then what it wanted to write may be there already, and it looks before it writes. The rows that it locks for that are
 those that the lost transaction had locked, so what it sees is final.
+
+A process that stands still in the middle of a transaction, or that the network has cut off, must not keep its locks:
+the server ends a session that idles in a transaction, and whoever waits too long for a lock, and every heartbeat, ends
+the sessions of Holdfast that keep locks and send nothing (the query ``end_stale``).
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import psycopg
@@ -50,12 +55,22 @@ TRIES = 20  # of a transaction that met another one
 CLOSED = "it is closed"
 FORKED = "it was opened before os.fork()"
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+COMMITTED = "COMMIT"  # the tag that proves a commit; a transaction that failed is answered with ROLLBACK
 # Whoever stands still in the middle of a transaction must not hold up the others for ever.
-_LIMITS = {"idle_in_transaction_session_timeout": "10s", "lock_timeout": "20s", "statement_timeout": "60s"}
-LIMITED = "SELECT " + ", ".join(f"set_config('{name}', '{value}', true)" for name, value in _LIMITS.items())
-UNLIMITED = "SELECT " + ", ".join(f"set_config('{name}', '0', true)" for name in _LIMITS)
+_LIMITS = {"idle_in_transaction_session_timeout": "10s", "lock_timeout": "5s", "statement_timeout": "60s"}
+_LIMITS_17 = {"transaction_timeout": "60s"}  # which PostgreSQL 17 is the first to know
+# How the server notices a dead client; `holdfast.stores.postgres_url` has the same for the client's side.
+_NETWORK = {
+    "tcp_keepalives_idle": "15",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
+# A commit waits until it is on disk, also where a role or a database turned that off; more than that stays as it is.
+SYNCED = "set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), {local})"
 
-_FLEETING = (errors.DeadlockDetected, errors.SerializationFailure, errors.UniqueViolation)
+_FLEETING = (errors.DeadlockDetected, errors.SerializationFailure, errors.TransactionRollback, errors.UniqueViolation)
+_NO_TRANSACTION = "25P01"  # a warning: COMMIT outside of a transaction
 _UNPREPARED = (errors.InvalidSqlStatementName, errors.DuplicatePreparedStatement)
 _GONE = (
     errors.AdminShutdown,
@@ -79,6 +94,7 @@ class Link:
         self.place = settings.place
         self.unusable: str | None = None
         self.prepares = settings.prepare
+        self.end_stale: Callable[[], None] = lambda: None  # what to do about locks for which one waits in vain
         self._conninfo, self._limits = limited(settings.conninfo), True
         with self.connect() as conn:  # at once, so that what is wrong is told as it is
             if look is not None:
@@ -102,9 +118,16 @@ class Link:
                 raise
             self._conninfo, self._limits = self.settings.conninfo, False  # a pooler, which takes no options
             return self._connect()
-        conn.limited, conn.prepared = self._limits, set()
+        conn.limited, conn.prepared, conn.warnings = self._limits, set(), []
+        conn.add_notice_handler(partial(_note, conn.warnings))
         # Behind a pooler, who answers is not who was connected to: what was prepared there may be something else here.
-        [own] = conn.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+        wanted = ["pg_backend_pid()"]
+        if conn.limited:
+            newer = _LIMITS_17 if conn.info.server_version >= 170000 else {}
+            wanted += [f"set_config('{name}', '{value}', false)" for name, value in newer.items()]
+            if "synchronous_commit" not in self._conninfo:  # which the URL may turn off
+                wanted.append(SYNCED.format(local="false"))
+        [own, *_] = conn.execute(f"SELECT {', '.join(wanted)}").fetchone() or (0,)
         conn.pooled = own != conn.info.backend_pid
         if conn.pooled:
             conn.prepare_threshold = None
@@ -132,13 +155,16 @@ class Link:
                 return value
             except psycopg.Error as error:
                 lost = self.is_lost(conn, error)
-                if not lost and not isinstance(error, _FLEETING + _UNPREPARED):
+                blocked = isinstance(error, errors.LockNotAvailable)
+                if not lost and not blocked and not isinstance(error, _FLEETING + _UNPREPARED):
                     raise self.translated(error) from error
                 again, tries, until = again or (lost and conn is not None), tries + 1, until or self._deadline()
                 if time.monotonic() > until or (not lost and tries > TRIES):
                     raise self._given_up(error, conn) from None
                 if isinstance(error, _UNPREPARED):  # somebody made the session forget them
                     self.prepares = False
+                if blocked:
+                    self.end_stale()
             finally:
                 if conn is not None:
                     pool.put(conn)
@@ -245,9 +271,29 @@ def missing(schema: str) -> str:
 def limited(conninfo: str) -> str:
     """The same, with settings for all that is done on the connection. Poolers do not take them."""
     options = conninfo_to_dict(conninfo).get("options", "")
-    settings = {**_LIMITS, "default_transaction_isolation": r"read\ committed"}  # whatever the server's default is
+    # Whatever the server's default is.
+    settings = {**_LIMITS, **_NETWORK, "default_transaction_isolation": r"read\ committed"}
     limits = " ".join(f"-c {name}={value}" for name, value in settings.items())
     return make_conninfo(conninfo, options=f"{limits} {options}".strip())
+
+
+def limits(conn: Connection, **others: str) -> str:
+    """A statement that sets the limits of a transaction; some of them may be others."""
+    newer = _LIMITS_17 if conn.info.server_version >= 170000 else {}
+    chosen = {**_LIMITS, **newer, **others}
+    settings = [f"set_config('{name}', '{value}', true)" for name, value in chosen.items()]
+    return f"SELECT {', '.join([*settings, SYNCED.format(local='true')])}"
+
+
+def no_limits(conn: Connection) -> str:
+    """A statement that lifts them: a transaction of a user takes as long as it takes."""
+    names = (*_LIMITS, *(_LIMITS_17 if conn.info.server_version >= 170000 else ()))
+    return "SELECT " + ", ".join(f"set_config('{name}', '0', true)" for name in names)
+
+
+def _note(warnings: list[str], notice: errors.Diagnostic) -> None:
+    if notice.sqlstate == _NO_TRANSACTION:
+        warnings.append(notice.message_primary or _NO_TRANSACTION)
 
 
 # --- statements
@@ -261,18 +307,26 @@ def execute(conn: Connection, statement: str, values: Any = ()) -> psycopg.Curso
 def begin(conn: Connection, *statements: Statement) -> list[Rows]:
     """Begin a transaction and carry out these, in one round trip; the rows of each."""
     with conn.pipeline():
-        conn.execute(BEGIN)
-        if not conn.limited:
-            conn.execute(LIMITED)
+        _begin(conn)
         cursors = [execute(conn, *statement) for statement in statements]
-    return [cursor.fetchall() for cursor in cursors]
+    return _fetched(cursors)
+
+
+def _fetched(cursors: Sequence[psycopg.Cursor[tuple[Any, ...]]]) -> list[Rows]:
+    return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+
+def _begin(conn: Connection) -> None:
+    conn.execute(BEGIN)
+    if not conn.limited:
+        conn.execute(limits(conn))
 
 
 def together(conn: Connection, *statements: Statement) -> list[Rows]:
     """Carry out these in one round trip; the rows of each. Inside of a transaction it goes on."""
     with conn.pipeline():
         cursors = [execute(conn, *statement) for statement in statements]
-    return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+    return _fetched(cursors)
 
 
 def commit(conn: Connection, statements: Sequence[Statement], news: Statement | None = None) -> None:
@@ -287,12 +341,22 @@ def commit(conn: Connection, statements: Sequence[Statement], news: Statement | 
                 pipeline.sync()
                 execute(conn, *news)
     except psycopg.Error as error:
-        if committed is None or committed.statusmessage != "COMMIT":
+        if committed is None or committed.statusmessage != COMMITTED:
             raise
         _untold(conn, error)
+    _check_committed(conn, committed)
 
 
-def told(conn: Connection, statement: Statement, news: Statement) -> Rows:
+def _check_committed(conn: Connection, committed: psycopg.Cursor[tuple[Any, ...]]) -> None:
+    """Raise unless the answer to COMMIT says that a transaction was committed."""
+    if committed.statusmessage != COMMITTED:
+        raise errors.TransactionRollback(f"COMMIT was answered with {committed.statusmessage}")
+    if conn.warnings:
+        conn.close()  # what became of the transaction is not known
+        raise psycopg.OperationalError("COMMIT was answered with a warning: the transaction had ended before")
+
+
+def told(conn: Connection, statement: Statement, news: Statement | None = None) -> Rows:
     """Execute a statement in its own transaction, commit, and notify the others, in one round trip. Return its rows.
 
     The tag of a statement does not prove a commit: an implicit transaction commits at Sync, after the tag, and the
@@ -301,19 +365,19 @@ def told(conn: Connection, statement: Statement, news: Statement) -> Rows:
     committed: psycopg.Cursor[tuple[Any, ...]] | None = None
     try:
         with conn.pipeline() as pipeline:
-            conn.execute(BEGIN)
-            if not conn.limited:
-                conn.execute(LIMITED)
+            _begin(conn)
             cursor = execute(conn, *statement)
             committed = conn.execute("COMMIT")
-            pipeline.sync()
-            execute(conn, *news)
+            if news is not None:
+                pipeline.sync()
+                execute(conn, *news)
     except psycopg.Error as error:
-        if committed is None or committed.statusmessage != "COMMIT":
+        if committed is None or committed.statusmessage != COMMITTED:
             if not conn.closed and conn.pgconn.transaction_status == TransactionStatus.INERROR:
                 conn.rollback()  # the next attempt uses the same connection
             raise
         _untold(conn, error)
+    _check_committed(conn, committed)
     return cursor.fetchall()
 
 

@@ -2,6 +2,7 @@
 
 Who takes from a queue without limits locks what it looks at and passes over what others have locked, so that many can
 take at once. Who takes from one with limits locks the queue first: then what is held of it is known until the end.
+A queue that somebody else has locked is passed over too, and waited for only if there is nothing else to take.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from holdfast.clock import Clock
 from holdfast.model import Backlog, Document, Order, RunRecord, Status
 from holdfast.stores.admission import Candidate, Held, admitted, full_lanes, is_limited
 from holdfast.stores.base import LIVE, claimed, due_order, new_version
-from holdfast.stores.postgres_link import Connection, Link, begin, together
+from holdfast.stores.postgres_link import Connection, Link, begin, together, told
 from holdfast.stores.postgres_rows import given, given_or_none, kept, listed
 
 BETWEEN = "\x1f"  # between a queue and a lane
@@ -33,9 +34,25 @@ class Taking:
     def choose(self, conn: Connection) -> list[RunRecord]:
         """Begin a transaction, and lock what the worker gets; as it is before it is claimed."""
         limited = sorted(kept(name) for name, limits in self._order.queues.items() if is_limited(limits))
-        begin(conn)
-        held = self._held(conn, limited) if limited else {}
-        window, order = self._order.limit, self._order
+        if not limited:
+            begin(conn)
+            return self._choose(conn, self._order, [])
+        _, rows = begin(conn, (self._q["make_queues"], (limited,)), (self._q["lock_free_queues"], (limited,)))
+        locked = [name for (name,) in rows]
+        passed = {given(name) for name in set(limited) - set(locked)}
+        queues = {name: limits for name, limits in self._order.queues.items() if name not in passed}
+        if queues:
+            chosen = self._choose(conn, replace(self._order, queues=queues), locked)
+            if chosen or not passed:
+                return chosen
+            conn.rollback()  # who waits for a queue keeps nothing for which others could wait
+            begin(conn)
+        together(conn, (self._q["lock_queues"], (limited,)))
+        return self._choose(conn, self._order, limited)
+
+    def _choose(self, conn: Connection, order: Order, locked: list[str]) -> list[RunRecord]:
+        held = self._held(conn, locked) if locked else {}
+        window = order.limit
         while True:
             records = self._locked(conn, order, held, window)
             damaged = {record.uid for record in records if record.status is Status.BLOCKED}
@@ -48,13 +65,8 @@ class Taking:
             window *= 4
 
     def _held(self, conn: Connection, limited: list[str]) -> dict[str, list[Held]]:
-        """Lock these queues; what live workers hold of them."""
-        _, _, rows = together(
-            conn,
-            (self._q["lock_queues"], (limited,)),
-            (self._q["locked_queues"], (limited,)),
-            (self._q["held"], self._at(queues=limited)),
-        )
+        """What live workers hold of these queues, which are locked."""
+        [rows] = together(conn, (self._q["held"], self._at(queues=limited)))
         held: dict[str, list[Held]] = {}
         for queue, worker, lane in rows:
             held.setdefault(given(queue), []).append(Held(given(worker), given_or_none(lane)))
@@ -136,7 +148,7 @@ class Documents:
 
         def act(conn: Connection, again: bool) -> bool:
             if value is not None or expected is not None:
-                if conn.execute(statement, values).fetchone():
+                if told(conn, (statement, values)):
                     return True
                 if not again:
                     return False

@@ -16,6 +16,7 @@ from holdfast.errors import StoreNotFound, UsageError
 DEFAULT_SCHEMA = "holdfast"
 DEFAULT_POOL = 10
 MAX_NAME = 63  # bytes of an identifier
+OWN = "holdfast"  # what the names of its sessions begin with
 _NETWORK = {  # a connection that is dead is noticed, also where nobody says so
     "connect_timeout": "10",
     "keepalives_idle": "15",
@@ -76,13 +77,18 @@ def settings_of(url: str) -> Settings:
         ) from None
     return Settings(
         place,
-        make_conninfo(**{**_NETWORK, "application_name": "holdfast", **parts, "client_encoding": "utf8"}),
+        make_conninfo(**{**_NETWORK, **parts, "application_name": _named(parts), "client_encoding": "utf8"}),
         _schema(own.get("schema", DEFAULT_SCHEMA)),
         _number(own.get("pool", str(DEFAULT_POOL))),
         _switch("prepare", own.get("prepare", "on")),
         _switch("listen", own.get("listen", "on")),
         secrets,
     )
+
+
+def _named(parts: dict[str, Any]) -> str:
+    """The name of a session, by which others know that it is one of Holdfast: see the query ``end_stale``."""
+    return f"{OWN} {parts['application_name']}" if parts.get("application_name") else OWN
 
 
 def _secrets(location: str, pairs: list[tuple[str, str]]) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from holdfast.cli.rendering import COLOURS, console, counted, one_line, say, spa
 from holdfast.cli.session import is_attended, queue_words
 from holdfast.engine import Holdfast
 from holdfast.errors import HoldfastError, StoreDamaged
+from holdfast.stores.base import Examined
 
 LITTLE_SPACE = 1 << 30  # bytes free on the store's disk, below which it is told
 AUDITED = 200  # runs whose journals are verified without --full
@@ -98,6 +99,7 @@ def examine(url: str | None, *, full: bool, recover: bool) -> Iterator[Finding]:
     try:
         with opened(url) as hf:
             yield Finding("ok", "store", f"{hf.place} can be opened")
+            yield from _server(hf)
             yield from _runs(hf, recover=recover)
             yield from _journals(hf, full=full)
     except HoldfastError as error:
@@ -164,6 +166,18 @@ def _sqlite(path: str) -> Iterator[Finding]:
         yield Finding("ok", "file", f"{path} is sound, {size:,.1f} MiB (SQLite {sqlite3.sqlite_version})")
     else:
         yield Finding("problem", "file", f"{path} is damaged: {said[0]}", "restore a backup into a new store")
+
+
+def _server(hf: Holdfast) -> Iterator[Finding]:
+    """What the settings of a database server make of the promises of its store."""
+    store = hf._store
+    if isinstance(store, Examined):
+        weaknesses = store.weaknesses()
+        for weakness in weaknesses:
+            text, _, remedy = weakness.rpartition("; ")
+            yield Finding("warning", "durability", text, remedy)
+        if not weaknesses:
+            yield Finding("ok", "durability", "a commit is acknowledged when the server has synced it to disk")
 
 
 def _runs(hf: Holdfast, *, recover: bool) -> Iterator[Finding]:

@@ -200,11 +200,14 @@ SELECT n FROM {schema}.run WHERE n = ANY(ARRAY(
     ) l ORDER BY l.uid LIMIT %(limit)s
 )) FOR NO KEY UPDATE SKIP LOCKED
 
--- name: lock_queues
+-- name: make_queues
 INSERT INTO {schema}.queue (name) SELECT name FROM unnest(%s::text[]) AS q (name) ORDER BY name ON CONFLICT DO NOTHING
 
--- name: locked_queues
+-- name: lock_queues
 SELECT name FROM {schema}.queue WHERE name = ANY(%s::text[]) ORDER BY name FOR UPDATE
+
+-- name: lock_free_queues
+SELECT name FROM {schema}.queue WHERE name = ANY(%s::text[]) ORDER BY name FOR UPDATE SKIP LOCKED
 
 -- name: held
 SELECT r.queue, r.worker, r.lane FROM {schema}.run r JOIN {schema}.worker w ON w.name = r.worker
@@ -380,6 +383,23 @@ SELECT pg_current_xact_id()::text, pg_backend_pid()
 
 -- name: at_work
 SELECT 1 FROM pg_stat_activity WHERE pid = %s AND state = 'active'
+
+-- name: end_stale
+-- Ends the sessions of Holdfast that keep locks on tables of ours in a transaction and wait for their client, of which
+-- nothing was heard for so long: it stands still, or cannot be reached. No transaction of ours waits for its client that
+-- long, but one of a user's step, which has no locks on these tables until it is about to be committed.
+SELECT a.pid, pg_terminate_backend(a.pid, 1000) FROM pg_stat_activity a
+WHERE a.datname = current_database() AND a.usename = current_user AND a.application_name ~ '^holdfast( |$)'
+AND a.pid <> pg_backend_pid() AND a.xact_start IS NOT NULL AND a.wait_event_type = 'Client'
+AND a.state_change < clock_timestamp() - make_interval(secs => %(still)s) AND EXISTS (
+    SELECT 1 FROM pg_locks l
+    WHERE l.pid = a.pid AND l.locktype = 'relation' AND l.mode <> 'AccessShareLock'
+    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND l.relation = ANY(%(tables)s::oid[]) OFFSET 0
+)
+
+-- name: weaknesses
+SELECT current_setting('fsync'), current_setting('synchronous_commit')
 
 -- name: own_locks
 -- The number of the transaction, and a table of ours that it has written to, or locked in order to.
