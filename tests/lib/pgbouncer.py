@@ -28,13 +28,15 @@ server_connect_timeout = 5
 server_login_retry = 1
 log_connections = 0
 log_disconnections = 0
+{more}
 """
 
 
 class Bouncer:
     """Stands before the server of a URL; every transaction may be in another of its ten sessions."""
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, more: str = "") -> None:
+        """``more`` are lines for its configuration."""
         program = programs.find("pgbouncer")
         assert program is not None, programs.why_missing("pgbouncer")
         self.port = free_port()
@@ -44,7 +46,7 @@ class Bouncer:
         kept = {name: known[name] for name in ("host", "port", "user", "password") if name in known}
         told = " ".join(f"{name}={value}" for name, value in kept.items())
         config = self._folder / "pgbouncer.ini"
-        config.write_text(CONFIG.format(server=told, port=self.port))
+        config.write_text(CONFIG.format(server=told, port=self.port, more=more))
         as_user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         self._process = subprocess.Popen([program, str(config)], cwd="/", **quiet, **as_user)  # type: ignore[call-overload]

@@ -1,13 +1,16 @@
 """What a store has acknowledged is committed: a commit that fails after its statement has succeeded is no success."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
+import psycopg
 import pytest
 from pgserver import Schemas
 
 from holdfast.errors import StoreError
 from holdfast.model import Change, Kind, RunRecord, Status
 from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres_link import begin, commit, together, told
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, make
 
@@ -85,6 +88,40 @@ def test_a_commit_that_meets_another_is_made_again(
     found = store.journal(held.uid)
     assert found is not None
     assert found.status is Status.COMPLETED
+
+
+def test_a_commit_is_proven_by_its_answer(store: PostgresStore, author: Author) -> None:
+    run = make(store, author.create("run"))
+    with store._link.connect() as conn, pytest.raises(psycopg.errors.TransactionRollback, match="with ROLLBACK"):
+        begin(conn, (store._q["lock"], ([run.uid],)))
+        with suppress(psycopg.Error):
+            conn.execute("SELECT 1 / 0")
+        commit(conn, [])
+    with store._link.connect() as conn:
+        with pytest.raises(psycopg.OperationalError, match="had ended before"):
+            commit(conn, [(store._q["pulse"], ())])
+        assert store._link.is_lost(conn, psycopg.OperationalError())  # what it did is not known, so it is looked for
+
+
+def test_what_cannot_be_told_to_others_is_committed_all_the_same(store: PostgresStore) -> None:
+    with store._link.connect() as conn:
+        assert told(conn, ("SELECT 7", ()), ("SELECT 1 / 0", ())) == [(7,)]
+
+
+def test_a_transaction_that_fails_at_its_end_is_an_error_of_the_connection(
+    store: PostgresStore, author: Author, held: RunRecord, commits_fail: Callable[[int, str], None]
+) -> None:
+    """Where several statements are sent at once without BEGIN, psycopg knows no such answer."""
+    commits_fail(10**6, "40001")
+    [entry] = author.append(held, Kind.DONE).entries
+    line = (entry.seq, entry.at, entry.state, entry.kind, entry.hash, entry.payload)
+    values = (held.uid, held.epoch, "east", *line, entry.seq - 1, entry.prev)
+    conn = store._link.connect()
+    with pytest.raises(psycopg.OperationalError):
+        together(conn, (store._q["append_one"], values), ("SELECT 1", ()))
+    assert store._link.is_lost(conn, psycopg.OperationalError())
+    conn.close()
+    assert store.read(held.uid, 1, 9) == []
 
 
 def test_the_isolation_level_of_the_server_does_not_matter(

@@ -61,16 +61,24 @@ class LentCursor(psycopg.Cursor[Any]):
             raise UsageError(refused)
 
 
-class Unflushed(psycopg.Pipeline):
-    """A pipeline that ends with Sync.
+class Pipeline(psycopg.Pipeline):
+    """A pipeline that ends with Sync, and that knows a transaction which fails there.
 
-    psycopg sends Flush behind it. The server, which begins to count how long the session idles in its transaction when
-    it answers Sync, stops counting at the next message, so that it would never end a session of a process that stands
-    still. Flush is needed only for answers that are read before a Sync.
+    psycopg sends Flush behind Sync. The server, which begins to count how long the session idles in its transaction
+    when it answers Sync, stops counting at the next message, so that it would never end a session of a process that
+    stands still. Flush is needed only for answers that are read before a Sync.
+
+    A transaction without BEGIN is committed at Sync. If that fails there is an answer more than psycopg expects.
     """
 
     def _fetch_gen(self, *, flush: bool) -> Any:
         return super()._fetch_gen(flush=False)
+
+    def _communicate_gen(self) -> Any:
+        try:
+            yield from super()._communicate_gen()
+        except IndexError:
+            raise psycopg.OperationalError("the transaction failed at its end, when it was committed") from None
 
 
 class LentConnection(psycopg.Connection[tuple[Any, ...]]):
@@ -106,7 +114,7 @@ class LentConnection(psycopg.Connection[tuple[Any, ...]]):
     @contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
         with super().pipeline() as pipeline:
-            pipeline.__class__ = Unflushed
+            pipeline.__class__ = Pipeline
             yield pipeline
 
     def watched(self) -> AbstractContextManager[None]:

@@ -77,6 +77,7 @@ _GONE = (
     errors.CrashShutdown,
     errors.CannotConnectNow,
     errors.IdleInTransactionSessionTimeout,
+    errors.TransactionTimeout,
     errors.IdleSessionTimeout,
 )
 
@@ -118,17 +119,18 @@ class Link:
                 raise
             self._conninfo, self._limits = self.settings.conninfo, False  # a pooler, which takes no options
             return self._connect()
-        conn.limited, conn.prepared, conn.warnings = self._limits, set(), []
+        conn.prepared, conn.warnings = set(), []
         conn.add_notice_handler(partial(_note, conn.warnings))
-        # Behind a pooler, who answers is not who was connected to: what was prepared there may be something else here.
-        wanted = ["pg_backend_pid()"]
-        if conn.limited:
-            newer = _LIMITS_17 if conn.info.server_version >= 170000 else {}
-            wanted += [f"set_config('{name}', '{value}', false)" for name, value in newer.items()]
-            if "synchronous_commit" not in self._conninfo:  # which the URL may turn off
-                wanted.append(SYNCED.format(local="false"))
-        [own, *_] = conn.execute(f"SELECT {', '.join(wanted)}").fetchone() or (0,)
-        conn.pooled = own != conn.info.backend_pid
+        settings = dict(_LIMITS_17) if conn.info.server_version >= 170000 else {}
+        wanted = [f"set_config('{name}', '{value}', false)" for name, value in settings.items()]
+        if "synchronous_commit" not in self._conninfo:  # which the URL may turn off
+            wanted.append(SYNCED.format(local="false"))
+        # Behind a pooler, who answers is not who was connected to: what was prepared there may be something else here,
+        # and settings are those of a session that serves others too. It may also take settings and ignore them.
+        own, limit = "pg_backend_pid() = %(pid)s", "current_setting('lock_timeout')"
+        query = f"SELECT {own}, {limit}, CASE WHEN {own} THEN ({', '.join([*wanted, 'true'])})::text END"
+        [(direct, kept, _)] = execute(conn, query, {"pid": conn.info.backend_pid}).fetchall()
+        conn.pooled, conn.limited = not direct, direct and self._limits and kept != "0"
         if conn.pooled:
             conn.prepare_threshold = None
         return conn
@@ -251,7 +253,7 @@ class Link:
             return StoreFull(self.place)
         if code.startswith("XX0"):
             return StoreDamaged(self.place, f"{told}; restore it from a backup")
-        if code in ("53300", "55P03", "57014"):
+        if code in ("40001", "40P01", "53300", "55P03", "57014"):
             return StoreBusy(self.place, f"{told}; try again")
         if connecting and any(text in told for text in _TOO_MANY):
             return StoreBusy(
