@@ -13,7 +13,7 @@ import threading
 import holdfast
 from holdfast import HoldfastError, StoreError, workflow
 
-THREADS = 4
+THREADS = 8
 ENDED = 5  # one in so many is ended by who makes it; the others are left to workers
 
 
