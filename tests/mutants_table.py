@@ -722,8 +722,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "tag-counts-as-commit",
         "src/holdfast/stores/postgres_link.py",
-        "        if committed is None or committed.statusmessage != COMMITTED:\n            if not conn.closed",
-        "        if committed is None:\n            if not conn.closed",
+        "            raise\n        _untold(conn, error)\n    _check_committed(conn, committed)\n    return",
+        "        _untold(conn, error)\n    return",
         "tests/postgres/test_acknowledged.py",
     ),
     Mutant(

@@ -2,8 +2,8 @@
 
 Arguments: the store's URL, a name for its runs, how many it makes, and the file for what was acknowledged. Each line of
 that is written after a call has returned: ``made ID`` and ``ended ID``; ``failed ERROR`` is a call that raised. It says
-``made`` when it has made them all. Then each line that it is told has it work until there is nothing to do, after which
-it says ``idle``.
+``ready`` when it begins, and ``made`` when it has made them all. Then each line that it is told has it work until there
+is nothing to do, after which it says ``idle``.
 """
 
 import os
@@ -48,6 +48,7 @@ def main() -> None:
     url, name, runs, path = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
     file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     with holdfast.open(url) as hf:
+        print("ready", flush=True)
         parts = [range(n, runs, THREADS) for n in range(THREADS)]
         threads = [threading.Thread(target=make, args=(hf, name, part, file)) for part in parts]
         for thread in threads:

@@ -1,7 +1,9 @@
 """What a store has acknowledged is committed: a commit that fails after its statement has succeeded is no success."""
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 import psycopg
 import pytest
@@ -10,7 +12,7 @@ from pgserver import Schemas
 from holdfast.errors import StoreError
 from holdfast.model import Change, Kind, RunRecord, Status
 from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_link import begin, commit, together, told
+from holdfast.stores.postgres_link import begin, commit, execute, told
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, make
 
@@ -108,8 +110,9 @@ def test_what_cannot_be_told_to_others_is_committed_all_the_same(store: Postgres
         assert told(conn, ("SELECT 7", ()), ("SELECT 1 / 0", ())) == [(7,)]
 
 
+@pytest.mark.parametrize("early", [False, True])
 def test_a_transaction_that_fails_at_its_end_is_an_error_of_the_connection(
-    store: PostgresStore, author: Author, held: RunRecord, commits_fail: Callable[[int, str], None]
+    store: PostgresStore, author: Author, held: RunRecord, commits_fail: Callable[[int, str], None], early: bool
 ) -> None:
     """Where several statements are sent at once without BEGIN, psycopg knows no such answer."""
     commits_fail(10**6, "40001")
@@ -117,8 +120,12 @@ def test_a_transaction_that_fails_at_its_end_is_an_error_of_the_connection(
     line = (entry.seq, entry.at, entry.state, entry.kind, entry.hash, entry.payload)
     values = (held.uid, held.epoch, "east", *line, entry.seq - 1, entry.prev)
     conn = store._link.connect()
-    with pytest.raises(psycopg.OperationalError):
-        together(conn, (store._q["append_one"], values), ("SELECT 1", ()))
+    with pytest.raises(psycopg.OperationalError), conn.pipeline() as pipeline:
+        execute(conn, store._q["append_one"], values)
+        if early:  # the answer to Sync is there before psycopg has sent all
+            pipeline._enqueue_sync()
+            pipeline.command_queue.append(partial(time.sleep, 0.3))
+            conn.wait(pipeline._communicate_gen())
     assert store._link.is_lost(conn, psycopg.OperationalError())
     conn.close()
     assert store.read(held.uid, 1, 9) == []

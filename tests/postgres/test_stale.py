@@ -227,16 +227,27 @@ def test_a_run_that_was_claimed_by_a_call_that_failed_is_given_up(
 def test_a_claim_that_another_call_made_since_is_kept(
     far: PostgresStore, store: PostgresStore, proxy: Proxy, author: Author, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One of another thread, say, while the call that failed was still waiting: it has the same worker and epoch."""
     run = make(store, author.create("run"))
     monkeypatch.setattr(postgres_link, "PATIENCE", 0.2)
+    real, made = far._link.call, list[RunRecord]()
+
+    def call(act: Any, **how: Any) -> Any:
+        monkeypatch.setattr(far._link, "call", real)
+        try:
+            return real(act, **how)
+        except StoreUnreachable:
+            proxy.refuses = False
+            made.append(far.claim(run.uid, "far"))
+            raise
+
+    monkeypatch.setattr(far._link, "call", call)
     proxy.lose(b"COMMIT\0", "before")
     proxy.refuses = True
     with pytest.raises(StoreUnreachable):
         far.claim(run.uid, "far")
-    proxy.refuses = False
-    held = far.claim(run.uid, "far")
     far.beat("far", LEASE)
-    put(far, author.append(held, Kind.DONE))
+    put(far, author.append(made[0], Kind.DONE))
 
 
 def test_what_is_taken_by_a_commit_that_comes_late_is_known(

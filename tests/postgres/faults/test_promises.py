@@ -124,6 +124,7 @@ def judge(
     def strike() -> None:
         faults.strike(getattr(faults, fault), *PAUSES[fault])
 
+    made.wait("ready", faults.nothing, long)
     made.wait("made", strike, long)
     made.work(strike, long)
     made.work(faults.nothing, long)
