@@ -78,6 +78,7 @@ class Pipeline(psycopg.Pipeline):
         try:
             yield from super()._communicate_gen()
         except IndexError:
+            self.pgconn.finish()  # which answer belongs to what is no longer known
             raise psycopg.OperationalError("the transaction failed at its end, when it was committed") from None
 
 
