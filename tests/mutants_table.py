@@ -771,8 +771,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "heartbeat-ends-nothing",
         "src/holdfast/stores/postgres.py",
-        "            self._end_stale()\n            self._give",
-        "            self._give",
+        "            if stale:\n",
+        "            if False:\n",
         'tests/postgres/test_stale.py -k "heartbeat" --timeout 90',
     ),
     Mutant(

@@ -132,7 +132,7 @@ class PostgresStore:
         self.place = self._link.place
         self._news = News(self._link, secrets.token_hex(8))
         if clock is None:
-            self._learn("SELECT " + SERVER_TIME, ())
+            self._learn(f"SELECT {SERVER_TIME}, false", ())
         named = {name: oid for oid, name in self._link.ask(self._q["tables"], (settings.schema, list(TABLES)))}
         self._tables = list(named.values())
         self._news_tables = [oid for name, oid in named.items() if name not in NO_NEWS]
@@ -506,28 +506,34 @@ class PostgresStore:
         self._link.ask(f"{self._q['forget_the_dead']} RETURNING 1", self._at())
 
     def beat(self, worker: str, lease: float) -> None:
-        self._learn(self._q["beat"], self._at(worker=kept(worker), lease=int(lease * 1_000_000)))
+        values = self._at(worker=kept(worker), lease=int(lease * 1_000_000), **self._stale())
+        stale = self._learn(self._q["beat"], values)
         try:
-            self._end_stale()
+            if stale:
+                self._end_stale()
             self._give_up_unanswered()
         except StoreError as error:  # the lease is kept all the same, and the next beat tries again
             logging.getLogger("holdfast").warning("%s: what stands still could not be ended: %s", self.place, error)
 
     def _end_stale(self) -> None:
         """End the sessions of Holdfast that keep locks and stand still, and have everybody look for what they kept."""
-        still = min([STILL, *self._enlisted.values()])
-        ended = self._link.ask(self._q["end_stale"], {"tables": self._tables, "still": still}, urgent=True)
+        ended = self._link.ask(self._q["end_stale"], self._stale(), urgent=True)
         if ended:
             text = "%s: ended %d sessions of Holdfast that kept locks and had sent nothing for %g s"
-            logging.getLogger("holdfast").warning(text, self.place, len(ended), still)
+            logging.getLogger("holdfast").warning(text, self.place, len(ended), self._stale()["still"])
             self._link.call(lambda conn, again: together(conn, (self._q["pulse"], ()), self._news.at_commit()))
 
-    def _learn(self, statement: str, values: Any) -> None:
-        """Carry out a statement that tells the server's time."""
+    def _stale(self) -> dict[str, Any]:
+        """What the query ``stale`` is asked: for how long a session must have stood still."""
+        return {"tables": self._tables, "still": min([STILL, *self._enlisted.values()])}
+
+    def _learn(self, statement: str, values: Any) -> bool:
+        """Carry out a statement that tells the server's time, and something else, which is returned."""
         asked = time.time_ns() // 1000
-        [(now,)] = self._link.ask(statement, values, urgent=True)
+        [(now, told)] = self._link.ask(statement, values, urgent=True)
         if isinstance(self.clock, ServerClock):
             self.clock.learn(asked, now, time.time_ns() // 1000)
+        return bool(told)
 
     def retire(self, worker: str) -> None:
         self._enlisted.pop(worker, None)

@@ -13,7 +13,7 @@ from holdfast.stores.base import Outcome, appended, conflict, continues, ending,
 from holdfast.stores.postgres_link import Connection, Statement, begin, together
 from holdfast.stores.postgres_rows import changing, given, kept, key_digest, record_of, row_of
 
-PORTION = 64 * 1024 * 1024  # bytes of payloads in one statement; PostgreSQL takes none of more than 1 GB
+PORTION = 8 * 1024 * 1024  # bytes of payloads in one statement, so that the server soon hears of each: see ``stale``
 
 
 class Batch:

@@ -9,7 +9,7 @@ those that the lost transaction had locked, so what it sees is final.
 
 A process that stands still in the middle of a transaction, or that the network has cut off, must not keep its locks:
 the server ends a session that idles in a transaction, and whoever waits too long for a lock, and every heartbeat, ends
-the sessions of Holdfast that keep locks and send nothing (the query ``end_stale``).
+the sessions of Holdfast that keep locks and send nothing (the query ``stale``).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 COMMITTED = "COMMIT"  # the tag that proves a commit; a transaction that failed is answered with ROLLBACK
 # Whoever stands still in the middle of a transaction must not hold up the others for ever.
 _LIMITS = {"idle_in_transaction_session_timeout": "10s", "lock_timeout": "5s", "statement_timeout": "60s"}
-_LIMITS_17 = {"transaction_timeout": "60s"}  # which PostgreSQL 17 is the first to know
+_LIMITS_17 = {"transaction_timeout": "90s"}  # which PostgreSQL 17 is the first to know; a call takes no longer either
 # How the server notices a dead client; `holdfast.stores.postgres_url` has the same for the client's side.
 _NETWORK = {
     "tcp_keepalives_idle": "15",

@@ -87,7 +87,7 @@ def settings_of(url: str) -> Settings:
 
 
 def _named(parts: dict[str, Any]) -> str:
-    """The name of a session, by which others know that it is one of Holdfast: see the query ``end_stale``."""
+    """The name of a session, by which others know that it is one of Holdfast: see the query ``stale``."""
     return f"{OWN} {parts['application_name']}" if parts.get("application_name") else OWN
 
 

@@ -321,9 +321,10 @@ SELECT EXISTS (
 )
 
 -- name: beat
+-- And whether there is something to end.
 INSERT INTO {schema}.worker (name, until) VALUES (%(worker)s, {now} + %(lease)s)
 ON CONFLICT (name) DO UPDATE SET until = excluded.until
-RETURNING {now}
+RETURNING {now}, EXISTS (SELECT 1 FROM {stale})
 
 -- name: forget_the_dead
 DELETE FROM {schema}.worker WHERE until < {now} - 86400000000
@@ -384,11 +385,11 @@ SELECT pg_current_xact_id()::text, pg_backend_pid()
 -- name: at_work
 SELECT 1 FROM pg_stat_activity WHERE pid = %s AND state = 'active'
 
--- name: end_stale
--- Ends the sessions of Holdfast that keep locks on tables of ours in a transaction and wait for their client, of which
+-- name: stale
+-- The sessions of Holdfast that keep locks on tables of ours in a transaction and wait for their client, of which
 -- nothing was heard for so long: it stands still, or cannot be reached. No transaction of ours waits for its client that
 -- long, but one of a user's step, which has no locks on these tables until it is about to be committed.
-SELECT a.pid, pg_terminate_backend(a.pid, 1000) FROM pg_stat_activity a
+pg_stat_activity a
 WHERE a.datname = current_database() AND a.usename = current_user AND a.application_name ~ '^holdfast( |$)'
 AND a.pid <> pg_backend_pid() AND a.xact_start IS NOT NULL AND a.wait_event_type = 'Client'
 AND a.state_change < clock_timestamp() - make_interval(secs => %(still)s) AND EXISTS (
@@ -397,6 +398,9 @@ AND a.state_change < clock_timestamp() - make_interval(secs => %(still)s) AND EX
     AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND l.relation = ANY(%(tables)s::oid[]) OFFSET 0
 )
+
+-- name: end_stale
+SELECT pg_terminate_backend(a.pid, 1000) FROM {stale}
 
 -- name: weaknesses
 SELECT current_setting('fsync'), current_setting('synchronous_commit')
