@@ -9,11 +9,12 @@ is nothing to do, after which it says ``idle``.
 import os
 import sys
 import threading
+from contextlib import ExitStack
 
 import holdfast
 from holdfast import HoldfastError, StoreError, workflow
 
-THREADS = 8
+HANDLES = [1, 1, 1, 2]  # threads on each: a write that is alone is one statement, and others are committed together
 ENDED = 5  # one in so many is ended by who makes it; the others are left to workers
 
 
@@ -47,20 +48,25 @@ def make(hf: holdfast.Holdfast, name: str, numbers: range, file: int) -> None:
 def main() -> None:
     url, name, runs, path = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
     file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-    with holdfast.open(url) as hf:
+    with ExitStack() as stack:
+        handles = [stack.enter_context(holdfast.open(url)) for _ in HANDLES]
         print("ready", flush=True)
-        parts = [range(n, runs, THREADS) for n in range(THREADS)]
-        threads = [threading.Thread(target=make, args=(hf, name, part, file)) for part in parts]
+        users = [hf for hf, threads in zip(handles, HANDLES, strict=True) for _ in range(threads)]
+        threads = [
+            threading.Thread(target=make, args=(hf, name, range(n, runs, len(users)), file))
+            for n, hf in enumerate(users)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         print("made", flush=True)
         for _ in sys.stdin:
-            try:
-                hf.work(until_idle=True, concurrency=50)
-            except StoreError as error:
-                os.write(file, f"failed {type(error).__name__}\n".encode())
+            for hf in handles:
+                try:
+                    hf.work(until_idle=True, concurrency=50)
+                except StoreError as error:
+                    os.write(file, f"failed {type(error).__name__}\n".encode())
             print("idle", flush=True)
 
 
