@@ -436,8 +436,9 @@ def test_not_done_is_tried_again_as_often_as_was_said(timed: Opener, die: Die, c
     assert [effect.status for effect in run.effects()] == ["raised"] * 3
 
 
-def test_the_lease_is_confirmed_right_before_the_act(timed: Opener, clock: ManualClock) -> None:
-    """A process that slept through its lease, and whose run was taken over meanwhile, does not act."""
+@pytest.mark.parametrize("seconds", [20, 0], ids=["lapsed", "retired"])
+def test_the_lease_is_confirmed_right_before_the_act(timed: Opener, clock: ManualClock, seconds: int) -> None:
+    """A process whose run was taken over right after its intent does not act, whatever it knows of its lease."""
     asleep, thief = timed(lease=10), timed(lease=10)
 
     @step(at_most_once=True)
@@ -458,7 +459,7 @@ def test_the_lease_is_confirmed_right_before_the_act(timed: Opener, clock: Manua
             store.apply = apply
             asleep._engine.worker.stop()
             store.retire(asleep._engine.worker.name)
-            clock.advance(20)
+            clock.advance(seconds)
             thief.get("r").claim()
         return outcomes
 

@@ -187,14 +187,18 @@ class Root:
 
     @contextmanager
     def holding(self, *names: str) -> Iterator[None]:
-        """Hold a lock of the whole folder, by its file."""
-        lock = LockFile(self._open_lock(self.within(*names)))
-        try:
-            lock.take()
-            yield
-        finally:
-            lock.free()  # closing is not enough: a child that was forked just now may have the descriptor too
-            lock.close()
+        """Hold a lock of the whole folder, by its file. One that was removed meanwhile keeps nobody out."""
+        path, held = self.within(*names), False
+        while not held:
+            lock = LockFile(self._open_lock(path))
+            try:
+                lock.take()
+                held = lock.is_at(path)
+                if held:
+                    yield
+            finally:
+                lock.free()  # closing is not enough: a child that was forked just now may have the descriptor too
+                lock.close()
 
     def _sync(self) -> None:
         """Make lasting what others made or moved here, who may have died before they did so."""
