@@ -146,6 +146,9 @@ class Root:
             raise StoreReadOnly(self.place, f"{problem}; check the permissions of the folder") from error
         if error.errno in _PASSING:
             raise StoreError(self.place, f"{problem}; try again") from error
+        if error.errno == errno.ENOENT and not os.path.exists(self.within("holdfast.json")):
+            self.give_up("its folder was removed while it was open")
+            raise StoreUnusable(self.place, f"{self._unusable}; open the store again") from error
         # What the system holds of a file after a failed write or sync is not known, so nothing is built upon it.
         self.give_up(f"the disk failed ({problem})")
         raise StoreUnusable(self.place, f"{self._unusable}; check the disk, then open the store again") from error
