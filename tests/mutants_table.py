@@ -189,6 +189,20 @@ MUTANTS: list[Mutant] = [
         f'{PROCESSES}/test_removals.py -k "database"',
     ),
     Mutant(
+        "network-file-system-used",
+        "src/holdfast/stores/mounts.py",
+        "    if kind in NETWORKED:\n",
+        "    if False:\n",
+        'tests/engine/test_disks.py -k "network"',
+    ),
+    Mutant(
+        "full-disk-taken-for-a-broken-one",
+        "src/holdfast/stores/sqlite_file.py",
+        " or whole == sqlite3.SQLITE_IOERR_SHMSIZE:",
+        ":",
+        f"{PROCESSES}/test_full_disks.py",
+    ),
+    Mutant(
         "zombie-executes-a-step",
         "src/holdfast/engine/worker.py",
         "return lease.lapses == self.lapses and self._clock.monotonic() < self._until",

@@ -307,9 +307,8 @@ def main() -> None:
     url, options = sys.argv[1], json.loads(sys.argv[2])
     if "log" in options:
         logging.basicConfig(filename=options.pop("log"), level=logging.INFO)
-    if (
-        "FAKETIME" in os.environ or "FAKETIME_TIMESTAMP_FILE" in os.environ
-    ):  # libfaketime refuses the way in which Python sleeps, and no other way of waiting
+    if os.environ.keys() & {"FAKETIME", "FAKETIME_TIMESTAMP_FILE"}:
+        # libfaketime refuses the way in which Python sleeps, and no other way of waiting
         time.sleep = lambda seconds: select.select([], [], [], seconds)  # type: ignore[assignment]
     if silence := options.pop("silence", None):
         postgres_patrol.LIMIT, postgres_patrol.SWEEP = silence, silence / 5

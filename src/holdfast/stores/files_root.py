@@ -15,6 +15,7 @@ from holdfast.errors import StoreDamaged, StoreError, StoreFull, StoreReadOnly, 
 from holdfast.stores.base import READER, WRITER
 from holdfast.stores.disk import Disk, replace_file
 from holdfast.stores.locks import LockFile
+from holdfast.stores.mounts import check_disk
 
 FORMAT = "holdfast files"
 FOLDERS = ("runs", "hidden", "workers")
@@ -54,6 +55,7 @@ class Root:
     def open(self) -> None:
         """Check that the folder is a store that this code can use; make it one if it is new or empty."""
         with self.translated():
+            check_disk(self.place, self.path)
             if os.path.exists(self.path) and not os.path.isdir(self.path):
                 raise StoreError(self.place, "it is a file, not a folder; choose another path")
             if not os.path.exists(self.within("holdfast.json")):

@@ -27,6 +27,7 @@ from holdfast.errors import (
 )
 from holdfast.stores.base import READER, WRITER
 from holdfast.stores.locks import LockFile, WorkerLocks
+from holdfast.stores.mounts import check_disk
 from holdfast.stores.sqlite_lent import LentConnection
 from holdfast.stores.sqlite_log import Log, log_of
 from holdfast.stores.sqlite_rows import tagged
@@ -92,6 +93,7 @@ class SqliteFile:
     # --- opening and closing
 
     def _open(self) -> None:
+        check_disk(self.place, os.path.dirname(self.path))
         self._look()
         os.makedirs(self.path + ".locks", exist_ok=True)
         self._locks = WorkerLocks(self.path + ".locks")
@@ -341,11 +343,12 @@ class SqliteFile:
     def _raise(self, error: sqlite3.Error) -> NoReturn:
         if isinstance(error, sqlite3.IntegrityError):
             raise error
-        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+        whole = getattr(error, "sqlite_errorcode", None) or 0
+        code = whole & 0xFF
         if code in _DAMAGED or (not code and type(error) is sqlite3.OperationalError):  # text that is not UTF-8
             remedy = f"{error}; restore it from a backup with `restore`"
             raise StoreDamaged(self.place, NOT_SQLITE if code == sqlite3.SQLITE_NOTADB else remedy) from error
-        if code == sqlite3.SQLITE_FULL:
+        if code == sqlite3.SQLITE_FULL or whole == sqlite3.SQLITE_IOERR_SHMSIZE:  # no room for the index of the log
             raise StoreFull(self.place) from error
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
             raise StoreReadOnly(self.place, f"{error}; check the permissions of the file and its folder") from error
