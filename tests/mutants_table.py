@@ -184,7 +184,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "removed-database-written-to",
         "src/holdfast/stores/sqlite_file.py",
-        "        if self._find_file() != self._file:\n",
+        "        if found is None or found.st_ino != self._file.st_ino or found.st_dev != self._file.st_dev:\n",
         "        if False:\n",
         f'{PROCESSES}/test_removals.py -k "database"',
     ),

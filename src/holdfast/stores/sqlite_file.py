@@ -104,7 +104,7 @@ class SqliteFile:
             self._db = self._connect(LentConnection)
             self._cursor: sqlite3.Cursor = self._db.cursor()
             try:
-                self._file = self._find_file()
+                self._file = os.stat(self.path)
                 self._migrate()
                 if self._durability == "full":
                     self._log = log_of(self.path)
@@ -230,17 +230,13 @@ class SqliteFile:
                 finally:
                     self._writer_lock.free()
 
-    def _find_file(self) -> tuple[int, int] | None:
-        """Which file is at the path; None if there is none."""
+    def _check_file(self) -> None:
+        """Before each write: a file that was removed or replaced would take it, and nobody would ever find it."""
         try:
             found = os.stat(self.path)
         except FileNotFoundError:
-            return None
-        return found.st_dev, found.st_ino
-
-    def _check_file(self) -> None:
-        """Before each write: a file that was removed or replaced would take it, and nobody would ever find it."""
-        if self._find_file() != self._file:
+            found = None
+        if found is None or found.st_ino != self._file.st_ino or found.st_dev != self._file.st_dev:
             self._unusable = "its file was removed or replaced while it was open"
             self._check_usable()
 
