@@ -52,34 +52,6 @@ MUTANTS: list[Mutant] = [
         f'{SQLITE} -k "took_the_place"',
     ),
     Mutant(
-        "sqlite-remembers-though-others-wrote",
-        "src/holdfast/stores/sqlite.py",
-        "known = turns.in_a_row and _continues(self._last, write)",
-        "known = _continues(self._last, write)",
-        f'{SQLITE} -k "just_writing"',
-    ),
-    Mutant(
-        "sqlite-remembers-though-it-wrote-itself",
-        "src/holdfast/stores/sqlite_file.py",
-        "                    self._last = None\n",
-        "",
-        f'{SQLITE} -k "just_writing"',
-    ),
-    Mutant(
-        "sqlite-remembers-any-step",
-        "src/holdfast/stores/sqlite.py",
-        "known = turns.in_a_row and _continues(self._last, write)",
-        "known = turns.in_a_row and self._last is not None",
-        f'{SQLITE} -k "right_after_a_step or just_writing"',
-    ),
-    Mutant(
-        "sqlite-remembers-any-holder",
-        "src/holdfast/stores/sqlite.py",
-        " or last.epoch != write.epoch or last.worker != write.worker",
-        "",
-        f'{SQLITE} -k "right_after_a_step"',
-    ),
-    Mutant(
         "files-beats-at-once",
         "src/holdfast/stores/files.py",
         "with self._root.translated(), self._beating:",
@@ -168,32 +140,81 @@ MUTANTS: list[Mutant] = [
         f'{PROCESSES}/test_claims.py -k "between_processes and sqlite"',
     ),
     Mutant(
-        "sqlite-ignores-lock-of-the-dead",
-        "src/holdfast/stores/sqlite.py",
-        " and self._locks.is_held(worker)",
-        "",
+        "lock-of-the-dead-ignored",
+        "src/holdfast/stores/base.py",
+        "        if running is False:\n",
+        "        if False:\n",
         f'{PROCESSES}/test_kills.py -k "sqlite"',
     ),
     Mutant(
-        "files-ignores-lock-of-the-dead",
-        "src/holdfast/stores/files.py",
-        " and self._locks.is_held(worker)",
-        "",
-        f'{PROCESSES}/test_kills.py -k "files"',
+        "lease-never-ends",
+        "src/holdfast/stores/base.py",
+        "self.boot == clock.boot and self.ends > clock.monotonic()",
+        "self.boot == clock.boot",
+        f'{PROCESSES}/test_zombies.py -k "leaves_nothing"',
     ),
     Mutant(
-        "sqlite-lease-never-ends",
-        "src/holdfast/stores/sqlite.py",
-        "row is not None and row[0] > self.clock.now() and",
-        "row is not None and",
-        f'{PROCESSES}/test_zombies.py -k "leaves_nothing and sqlite"',
+        "lease-by-the-wall-clock",
+        "src/holdfast/stores/base.py",
+        "self.boot == clock.boot and self.ends > clock.monotonic()",
+        "self.until > clock.now()",
+        f'{SQLITE} {MEMORY} {FILES} -k "clock_that_is_set"',
     ),
     Mutant(
-        "files-lease-never-ends",
-        "src/holdfast/stores/files.py",
-        "until > self.clock.now() and",
-        "",
-        f'{PROCESSES}/test_zombies.py -k "leaves_nothing and files"',
+        "lease-of-another-boot-holds",
+        "src/holdfast/stores/base.py",
+        "return self.boot == clock.boot and self.ends",
+        "return self.ends",
+        f'{SQLITE} {FILES} -k "another_boot"',
+    ),
+    Mutant(
+        "missing-lock-taken-for-a-free-one",
+        "src/holdfast/stores/locks.py",
+        "        except FileNotFoundError:\n            return None\n",
+        "        except FileNotFoundError:\n            return False\n",
+        f'{PROCESSES}/test_removals.py -k "lock_folder"',
+    ),
+    Mutant(
+        "locks-not-made-again",
+        "src/holdfast/stores/locks.py",
+        "        if held is not None and not held.is_at(self._path(worker)):\n",
+        "        if False:\n",
+        f'{PROCESSES}/test_removals.py -k "lock_folder"',
+    ),
+    Mutant(
+        "removed-database-written-to",
+        "src/holdfast/stores/sqlite_file.py",
+        "        if found is None or found.st_ino != self._file.st_ino or found.st_dev != self._file.st_dev:\n",
+        "        if False:\n",
+        f'{PROCESSES}/test_removals.py -k "database"',
+    ),
+    Mutant(
+        "network-file-system-used",
+        "src/holdfast/stores/mounts.py",
+        "    if kind in NETWORKED:\n",
+        "    if False:\n",
+        'tests/engine/test_disks.py -k "network"',
+    ),
+    Mutant(
+        "full-disk-taken-for-a-broken-one",
+        "src/holdfast/stores/sqlite_file.py",
+        " or whole == sqlite3.SQLITE_IOERR_SHMSIZE:",
+        ":",
+        f"{PROCESSES}/test_full_disks.py",
+    ),
+    Mutant(
+        "zombie-executes-a-step",
+        "src/holdfast/engine/worker.py",
+        "return lease.lapses == self.lapses and self._clock.monotonic() < self._until",
+        "return True",
+        "tests/workflows/test_lapses.py",
+    ),
+    Mutant(
+        "zombie-trusts-its-late-heartbeat",
+        "src/holdfast/engine/worker.py",
+        "return lease.lapses == self.lapses and self._clock",
+        "return self._clock",
+        "tests/workflows/test_lapses.py",
     ),
     Mutant(
         "no-heartbeat",
@@ -409,6 +430,7 @@ MUTANTS: list[Mutant] = [
         "src/holdfast/engine/steps.py",
         (
             '    written = yield from run._write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")\n'
+            "    yield from run._confirm(lease)\n"
             '    settled: Data = {"key": key, "intent": written}\n'
             "    since = time.monotonic()\n"
             "    try:\n"
@@ -662,18 +684,15 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "transaction-left-open-by-an-interrupt",
         "src/holdfast/stores/sqlite_file.py",
-        """                    self._last = None
-                    self._roll_back()
-""",
-        """                    self._last = None
-""",
+        "                    self._roll_back()\n                    self._check_file()\n",
+        "                    self._check_file()\n",
         "tests/contract/test_sqlite_interrupts.py",
     ),
     Mutant(
         "step-into-a-transaction-that-is-open",
         "src/holdfast/stores/sqlite.py",
-        "                self._roll_back()\n                known = turns.in_a_row",
-        "                known = turns.in_a_row",
+        "                self._roll_back()\n                self._check_file()\n                return",
+        "                self._check_file()\n                return",
         "tests/contract/test_sqlite_interrupts.py",
     ),
     Mutant(

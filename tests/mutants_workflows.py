@@ -117,9 +117,23 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "lease-not-confirmed-before-the-act",
         f"{ENGINE}/acts.py",
-        "        yield Read(lambda: _confirm(execution))\n",
+        "        yield from execution.unharmed(_ask(confirm))\n",
         "",
         f'{WORKFLOWS}/test_effects.py -k "lease_is_confirmed"',
+    ),
+    Mutant(
+        "check-asked-while-another-process-acts",
+        f"{ENGINE}/acts.py",
+        "    return any(one.worker == worker and one.running for one in engine.store.workers())\n",
+        "    return False\n",
+        f'{WORKFLOWS}/test_effects.py -k "may_still_be_acting"',
+    ),
+    Mutant(
+        "check-asked-while-this-process-acts",
+        f"{ENGINE}/acts.py",
+        "        return (execution.run.uid, key) in engine.acting\n",
+        "        return False\n",
+        f'{WORKFLOWS}/test_effects.py -k "takes_its_own_run_back"',
     ),
     Mutant(
         "same-idempotency-key-after-a-rollback",

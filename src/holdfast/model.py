@@ -243,11 +243,15 @@ class Order(Struct, frozen=True, kw_only=True):
 
 
 class Enlisted(Struct, frozen=True):
-    """A worker that has registered: until when its leases hold, and whether it lives."""
+    """A worker that has registered: until when its leases hold, and whether they hold now.
+
+    ``running`` says that its process may still be at work. One that was stopped is running, and its leases lapse.
+    """
 
     worker: str
     until: int
     alive: bool
+    running: bool
 
 
 class Backlog(Struct, frozen=True):

@@ -152,6 +152,22 @@ def sleeping(world: str, n: int, seconds: float) -> int:
     return n
 
 
+@step(at_most_once=True)
+def charge_slowly(world: str, what: str) -> str:
+    """At most once, and takes until there is a file named after it."""
+    return hold.function(world, what)
+
+
+@charge_slowly.check
+def was_not_charged(world: str, what: str) -> Any:
+    return NotDone
+
+
+@workflow
+def charging(world: str) -> str:
+    return charge_slowly(world, "charge")
+
+
 @workflow
 def holding(world: str) -> list[str]:
     return [hold(world, "first"), mark(world, "second"), charge(world, "third")]
@@ -291,7 +307,8 @@ def main() -> None:
     url, options = sys.argv[1], json.loads(sys.argv[2])
     if "log" in options:
         logging.basicConfig(filename=options.pop("log"), level=logging.INFO)
-    if "FAKETIME" in os.environ:  # libfaketime refuses the way in which Python sleeps, and no other way of waiting
+    if os.environ.keys() & {"FAKETIME", "FAKETIME_TIMESTAMP_FILE"}:
+        # libfaketime refuses the way in which Python sleeps, and no other way of waiting
         time.sleep = lambda seconds: select.select([], [], [], seconds)  # type: ignore[assignment]
     if silence := options.pop("silence", None):
         postgres_patrol.LIMIT, postgres_patrol.SWEEP = silence, silence / 5

@@ -55,7 +55,7 @@ class SmallDisk:
 # --- the process that keeps it
 
 
-def _mount(folder: str, megabytes: str) -> None:
+def mount(folder: str, megabytes: str) -> None:
     """Mount a disk that nobody else sees."""
     libc, user, group = ctypes.CDLL(None, use_errno=True), os.geteuid(), os.getegid()
 
@@ -72,7 +72,8 @@ def _mount(folder: str, megabytes: str) -> None:
     done(libc.mount(b"tmpfs", folder.encode(), b"tmpfs", 0, f"size={megabytes}m,mode=0755".encode()))
 
 
-def _fill(ballast: Path) -> None:
+def fill(ballast: Path) -> None:
+    """Leave no space on the disk that this file is on."""
     with open(ballast, "ab", buffering=0) as file:
         try:
             while True:
@@ -86,7 +87,7 @@ def _obey(server: Server, command: str) -> str:
     ballast = server.folder / "ballast"
     match command:
         case "fill":
-            _fill(ballast)
+            fill(ballast)
         case "clear":
             ballast.unlink(missing_ok=True)
         case "start" if not server.is_up():
@@ -98,7 +99,7 @@ def _obey(server: Server, command: str) -> str:
 def _keep(folder: str, megabytes: str) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # which are for the tests: they say ``end``, or end themselves
         signal.signal(number, signal.SIG_IGN)
-    _mount(folder, megabytes)
+    mount(folder, megabytes)
     server = Server(Path(folder))
     server.make()
     server.start(**SETTINGS)

@@ -29,8 +29,8 @@ class Refused(Exception):
 class Member(Child):
     """A process that carries out commands. See `crew.py` for what it knows."""
 
-    def __init__(self) -> None:
-        super().__init__(str(HERE / "crew.py"))
+    def __init__(self, env: dict[str, str] | None = None) -> None:
+        super().__init__(str(HERE / "crew.py"), env=env)
 
     def send(self, command: str, /, **arguments: Any) -> None:
         """Tell it to do something, without waiting. ``at`` is the moment (of the monotonic clock) to begin at."""
@@ -72,8 +72,8 @@ def children() -> Iterator[Callable[..., Child]]:
     """Starts scripts of this folder; whatever still runs at the end is killed."""
     started: list[Child] = []
 
-    def start(script: str, *arguments: str) -> Child:
-        started.append(Child(str(HERE / script), *arguments))
+    def start(script: str, *arguments: str, env: dict[str, str] | None = None) -> Child:
+        started.append(Child(str(HERE / script), *arguments, env=env))
         return started[-1]
 
     yield start
@@ -82,12 +82,12 @@ def children() -> Iterator[Callable[..., Child]]:
 
 
 @pytest.fixture
-def crew() -> Iterator[Callable[[int], list[Member]]]:
+def crew() -> Iterator[Callable[..., list[Member]]]:
     """Makes members; they are killed at the end, stopped or not."""
     made: list[Member] = []
 
-    def gather(size: int) -> list[Member]:
-        made.extend(Member() for _ in range(size))
+    def gather(size: int, *, env: dict[str, str] | None = None) -> list[Member]:
+        made.extend(Member(env) for _ in range(size))
         return made[-size:]
 
     yield gather
@@ -152,8 +152,8 @@ def labour() -> Any:
 def workers(children: Callable[..., Child]) -> Callable[..., Child]:
     """Starts worker processes on a store; each has begun to work when it is given."""
 
-    def start(url: str, *, wait: bool = True, **options: Any) -> Child:
-        child = children(_labour.__file__, url, json.dumps(options))
+    def start(url: str, *, wait: bool = True, env: dict[str, str] | None = None, **options: Any) -> Child:
+        child = children(_labour.__file__, url, json.dumps(options), env=env)
         if wait:
             assert child.line() == "ready"
         return child

@@ -61,6 +61,12 @@ def saves(id: str, count: int, name: str) -> list[int]:
         return [run.save({"by": name, "n": n}) for n in range(count)]
 
 
+def beat() -> None:
+    """The heartbeat that would come in a while."""
+    with hf._engine.worker._lock:
+        hf._engine.worker._extend()
+
+
 def save_until_lost(id: str, name: str) -> None:
     """Save until it is refused; each number is said on a line of its own when its save returned."""
     n = 0
@@ -102,7 +108,8 @@ def status(id: str) -> str:
 COMMANDS: dict[str, Callable[..., Any]] = {
     command.__name__: command
     for command in (
-        open, open_and_use, close, claim, release, save, saves, save_until_lost, act, mark, create, answer, status
+        open, open_and_use, close, claim, release, save, saves, save_until_lost, beat,
+        act, mark, create, answer, status,
     )
 }  # fmt: skip
 

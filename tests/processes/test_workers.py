@@ -212,9 +212,14 @@ def test_an_act_is_not_made_by_one_that_slept_between_intent_and_act(
         until(lambda: _is_stopped(zombie.pid))
         assert labour.happened(world) == ["first", "second"]
         other = workers(quick_url, lease=LEASE)
-        assert run.result(timeout=30) == ["first", "second", "third"]
+        with pytest.raises(holdfast.RunBlocked, match="whose process still runs and may be acting"):
+            run.result(timeout=30)
         zombie.signal(signal.SIGCONT)
         until(lambda: "another worker took it over" in log.read_text())
+        assert labour.happened(world) == ["first", "second"]
+        zombie.kill()
+        run.unblock()
+        assert run.result(timeout=30) == ["first", "second", "third"]
         assert [pid for pid, _, found in labour.lines(world) if found == "third"] == [other.pid]
         run.audit()
 

@@ -101,6 +101,7 @@ class Engine:
         self.crews: set[Crew] = set()
         self.tracer: Tracer | None = None
         self.worker.at_beat = self.watch.beat
+        self.acting: set[tuple[str, str]] = set()  # the at-most-once steps that are being called: uid of the run, key
         self.stuck: dict[str, tuple[Lease, Change | None]] = {}  # leases that could not be given up, by uid
         self.closed = False
         self._dismissed = False

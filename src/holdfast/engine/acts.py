@@ -6,21 +6,25 @@ never is: its ``check`` says whether it was done, or a person does with `resolve
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.engine.attempts import attempts, fail, once, pause, retry_later
 from holdfast.engine.define import StepFunction, current_scope
 from holdfast.engine.drive import Call, Op, Read
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import one_line
-from holdfast.engine.outcomes import Aborted
 from holdfast.engine.scope import Scope, StepNow
 from holdfast.engine.timing import tell_time
-from holdfast.errors import HoldfastError, LeaseLost, NotDone, UsageError
+from holdfast.errors import NotDone, UsageError
 from holdfast.fold import generation_at
 from holdfast.journal import Data
 from holdfast.model import Kind
+
+T = TypeVar("T")
 
 
 class Done:
@@ -100,6 +104,7 @@ def _at_most_once(
     kwargs: dict[str, Any],
 ) -> Op[Any]:
     key = intent["key"]
+    intent = {**intent, "worker": execution.engine.worker.name}
     fold = execution.lease.fold
     if key in fold.intents:
         done = yield from _find_out(execution, key, step, args, kwargs)
@@ -112,10 +117,12 @@ def _at_most_once(
     while True:
         attempt += 1
         written = yield from _intend(execution, intent)
-        yield Read(lambda: _confirm(execution))
+        confirm = partial(execution.engine.worker.confirm, execution.lease)  # this process may have been stopped
+        yield from execution.unharmed(_ask(confirm))
         settled = {"key": key, "intent": written}
         try:
-            return (yield from once(execution, step, key, attempt, args, kwargs, settled))
+            with _acting(execution, key):
+                return (yield from once(execution, step, key, attempt, args, kwargs, settled))
         except NotDone as error:
             tell_time(settled, execution.active.get(key))
             if attempt > step.retry.times:
@@ -131,15 +138,31 @@ def _at_most_once(
             execution.park(_doubt(execution, key, step, f"raised {text}"))
 
 
-def _confirm(execution: Execution) -> None:
-    """Right before acting, make sure that nobody else took the run over: this process may have been asleep."""
+def _ask(question: Callable[[], T]) -> Op[T]:
+    answer: T = yield Read(question)
+    return answer
+
+
+@contextmanager
+def _acting(execution: Execution, key: str) -> Iterator[None]:
+    """Note that a step is being called, for whoever claims its run meanwhile."""
+    acting, place = execution.engine.acting, (execution.run.uid, key)
+    acting.add(place)
     try:
-        execution.engine.worker.keep()
-        current = execution.lease.is_current()
-    except HoldfastError as error:
-        execution.unwind(Aborted(error))
-    if not current:
-        execution.unwind(Aborted(LeaseLost(execution.run.id)))
+        yield
+    finally:
+        acting.discard(place)
+
+
+def _may_be_acting(execution: Execution, key: str, worker: str | None) -> bool:
+    """Whether the one who began a step may still be at it: its process runs, though another one has the run now.
+
+    Processes on other machines are not seen. Of this one it is known which steps are being called.
+    """
+    engine = execution.engine
+    if worker == engine.worker.name:
+        return (execution.run.uid, key) in engine.acting
+    return any(one.worker == worker and one.running for one in engine.store.workers())
 
 
 def _find_out(
@@ -149,6 +172,10 @@ def _find_out(
     fold = execution.lease.fold
     begun = fold.ledger[fold.intents[key]]
     how = f"raised {begun.error}" if begun.error else "was begun and its process died"
+    begun_by = begun.data.get("worker")
+    if not begun.error and (yield from execution.unharmed(_ask(partial(_may_be_acting, execution, key, begun_by)))):
+        runs = f"was begun by {begun_by}, whose process still runs and may be acting; end that process"
+        execution.park(_doubt(execution, key, step, runs))
     if step.checker is None:
         execution.park(_doubt(execution, key, step, how))
     token = current_scope.set(Scope(execution, "", (key, 0)))

@@ -69,6 +69,7 @@ def once(
     data: Data,
 ) -> Op[Any]:
     """One attempt, and its result in the journal. What cannot be kept is an error of the step."""
+    yield from execution.unharmed(execution.run._confirm(execution.lease))
     token = current_scope.set(Scope(execution, "", (key, attempt)))
     execution.active[key] = since = time.monotonic()
     try:

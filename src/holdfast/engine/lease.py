@@ -42,6 +42,7 @@ class Lease:
         self._ahead: tuple[int, bytes, int] | None = None  # seq, hash and time of the newest entry, if newer than that
         self.fold = fold
         self.lost = False
+        self.lapses = 0  # of the worker, up to which the run is known to be held by it: see `Worker.confirm`
         self.untold = False  # whether the run has ended, and its parent does not know yet
         self.pending: Ticket | None = None  # the last write that was submitted
         self.took: set[str] = set()  # the inbox items that are in the journal, or on their way there

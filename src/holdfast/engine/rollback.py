@@ -117,6 +117,7 @@ def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
         mark = lease.fold.ledger[seq]
         if seq in lease.fold.undone or _action(mark) != "undo":
             continue
+        yield from run._confirm(lease)
         error = yield from _undo(run, mark)
         outcome = {"effect": seq, "ok": error is None, "error": error}
         yield from run._write(lease, [(Kind.UNDONE, outcome)])

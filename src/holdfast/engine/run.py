@@ -154,6 +154,16 @@ class Run(Operable):
         if owned:
             yield from self._let_go(lease)
 
+    def _confirm(self, lease: Lease) -> Op[None]:
+        """Before something is done outside: see that nobody has claimed the run; raises `LeaseLost`.
+
+        While the heartbeat is in time that is known, and nothing is asked. After it was late, as when this process was
+        stopped, the store is asked once. A process that is stopped right after this acts all the same when it wakes.
+        """
+        worker = self._engine.worker
+        if not worker.is_sure_of(lease):
+            yield Read(lambda: worker.confirm(lease))
+
     def _write(self, lease: Lease, lines: Sequence[tuple[str, Data]], **how: Any) -> Op[int]:
         """Write entries and wait until they are lasting; the number of the first."""
         return (yield from self._settle(lease, lease.write(lines, **how)))

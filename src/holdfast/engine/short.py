@@ -127,7 +127,7 @@ def _begin(
         execution.consumed.add(key)
         execution.given(found.seq)
         return found
-    if execution.unsure is not None:
+    if execution.unsure is not None or not execution.engine.worker.is_sure_of(execution.lease):
         return None
     execution.consumed.add(key)
     execution.called.add(key)

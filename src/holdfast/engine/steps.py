@@ -76,6 +76,7 @@ def once(
             if undo is not None or target is not None or reversible is not None or at_most_once:
                 facts = {"target": target, "reversible": undo is not None if reversible is None else reversible}
                 return (yield from _act(run, lease, {**call, **facts}, at_most_once, function, args, kwargs))
+            yield from run._confirm(lease)
             since = time.monotonic()
             result = yield Call(function, args, kwargs)
             outcome = {name: call[name] for name in ("key", "tool", "digest")}
@@ -110,6 +111,7 @@ def _act(
     """Intent, act, result. An at-most-once step that raises may have acted, unless what it raises is `NotDone`."""
     key = intent["key"]
     written = yield from run._write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")
+    yield from run._confirm(lease)
     settled: Data = {"key": key, "intent": written}
     since = time.monotonic()
     try:

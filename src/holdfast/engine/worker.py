@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from holdfast.errors import StoreUnusable
+from holdfast.errors import LeaseLost, StoreUnusable
 from holdfast.stores.base import Store
+
+if TYPE_CHECKING:
+    from holdfast.engine.lease import Lease
 
 DEFAULT_LEASE = 30.0
 
@@ -23,7 +27,8 @@ class Worker:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._until = 0
+        self._clock = store.clock
+        self._until = 0  # by the monotonic clock
         self.lapses = 0  # how often a beat came too late, so that others may have claimed what is held here
         self.at_beat: Callable[[], None] = lambda: None
 
@@ -31,8 +36,9 @@ class Worker:
         """The worker's name, registered with the store."""
         with self._lock:
             if self._thread is None:
+                now = self._clock.monotonic()
                 self.store.enlist(self.name, self.lease)
-                self._until = self.store.clock.now() + round(self.lease * 1_000_000)
+                self._until = now + int(self.lease * 1_000_000)
                 self._thread = threading.Thread(target=self._beat, name="holdfast-heartbeat", daemon=True)
                 self._thread.start()
         return self.name
@@ -42,20 +48,35 @@ class Worker:
         """Whether it has registered, and beats."""
         return self._thread is not None
 
+    def is_sure_of(self, lease: Lease) -> bool:
+        """Whether nobody can have claimed the run since this was known: the leases held all the time, and hold now."""
+        return lease.lapses == self.lapses and self._clock.monotonic() < self._until
+
+    def confirm(self, lease: Lease) -> None:
+        """Beat if the leases are about to end, and ask the store whether the run is still held here.
+
+        Raises `LeaseLost` if it is not: this process was stopped for too long, and another one claimed the run.
+        """
+        self.keep()
+        lapses = self.lapses
+        if not lease.is_current():
+            raise LeaseLost(lease.record.id)
+        lease.lapses = lapses
+
     def keep(self) -> None:
-        """Beat now, if the leases are about to end: this process may have been asleep."""
+        """Beat now, if the leases are about to end: this process may have been stopped."""
         with self._lock:
             if self._thread is not None and self._is_ending():
                 self._extend()
 
     def _is_ending(self) -> bool:
-        return self.store.clock.now() > self._until - round(self.lease * 500_000)
+        return self._clock.monotonic() > self._until - int(self.lease * 500_000)
 
     def _extend(self) -> None:
-        now = self.store.clock.now()
+        now = self._clock.monotonic()
         self.store.beat(self.name, self.lease)
-        self.lapses += now > self._until
-        self._until = now + round(self.lease * 1_000_000)
+        self.lapses += self._clock.monotonic() >= self._until  # only then the beat was known to be made
+        self._until = now + int(self.lease * 1_000_000)
 
     def _beat(self) -> None:
         while not self._stop.wait(self.lease / 3):

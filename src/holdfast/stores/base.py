@@ -20,6 +20,7 @@ from contextlib import suppress
 from itertools import pairwise
 from typing import Any, Protocol, runtime_checkable
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.clock import Clock
@@ -81,6 +82,37 @@ class Awaited(Protocol):
     def wake_at(self) -> int | None: ...
     @property
     def hidden(self) -> bool: ...
+
+
+class Term(Struct, frozen=True):
+    """Until when the leases of a worker on this machine hold.
+
+    Only ``boot`` and ``ends`` decide: a clock that is set, or a machine that sleeps, ends no lease of a live worker.
+    ``until`` is the same moment by the wall clock, for people.
+    """
+
+    until: int
+    boot: int | None = None  # none, if the version before wrote it, which goes by the wall clock
+    ends: int | None = None
+
+    @classmethod
+    def of(cls, clock: Clock, lease: float) -> Term:
+        """A term of this many seconds from now."""
+        length = int(lease * 1_000_000)
+        return cls(clock.now() + length, clock.boot, clock.monotonic() + length)
+
+    def is_live(self, clock: Clock, running: bool | None) -> bool:
+        """Whether it holds now. ``running`` is what the worker's lock says: nothing (None), if there is none."""
+        if running is False:
+            return False
+        if self.boot is None or self.ends is None:
+            return self.until > clock.now()
+        return self.boot == clock.boot and self.ends > clock.monotonic()
+
+    def enlisted(self, worker: str, clock: Clock, running: bool | None) -> Enlisted:
+        """What is known of the worker. Where its lock says nothing, it may run unless the machine was booted since."""
+        may_run = self.boot == clock.boot if running is None else running
+        return Enlisted(worker, self.until, self.is_live(clock, running), may_run)
 
 
 class Store(Protocol):

@@ -68,6 +68,7 @@ from holdfast.stores.base import (
     LIVE,
     LOOK_EVERY,
     Outcome,
+    Term,
     adoptable,
     check_here,
     claimed,
@@ -456,17 +457,18 @@ class FilesStore:
 
     def beat(self, worker: str, lease: float) -> None:
         with self._root.translated(), self._beating:
+            self._locks.restore(worker)
             # Not synced: no worker lives on after a power failure.
-            until = msgspec.json.encode({"until": self.clock.now() + int(lease * 1_000_000)})
-            replace_file(self._disk, self._in("workers", worker + ".json"), until, sync=False)
+            term = msgspec.json.encode(Term.of(self.clock, lease))
+            replace_file(self._disk, self._in("workers", worker + ".json"), term, sync=False)
 
     def workers(self) -> list[Enlisted]:
         with self._root.translated():
             names = [
                 name.removesuffix(".json") for name in sorted(os.listdir(self._in("workers"))) if name.endswith(".json")
             ]
-            found = [(name, self._until(name)) for name in names]
-            return [Enlisted(name, until, self._alive(name)) for name, until in found if until is not None]
+            terms = {name: term for name in names if (term := self._term(name)) is not None}
+            return [term.enlisted(name, self.clock, self._locks.is_running(name)) for name, term in terms.items()]
 
     def retire(self, worker: str) -> None:
         with self._changing():
@@ -474,16 +476,16 @@ class FilesStore:
                 self._disk.unlink(self._in("workers", worker + ".json"))
             self._locks.release(worker)
 
-    def _until(self, worker: str) -> int | None:
+    def _term(self, worker: str) -> Term | None:
         try:
             with open(self._in("workers", worker + ".json"), "rb") as file:
-                return msgspec.json.decode(file.read(), type=dict[str, int])["until"]
-        except (FileNotFoundError, KeyError, ValueError):
+                return msgspec.json.decode(file.read(), type=Term)
+        except (FileNotFoundError, ValueError):
             return None
 
     def _alive(self, worker: str) -> bool:
-        until = self._until(worker)
-        return until is not None and until > self.clock.now() and self._locks.is_held(worker)
+        term = self._term(worker)
+        return term is not None and term.is_live(self.clock, self._locks.is_running(worker))
 
     # --- whole runs
 

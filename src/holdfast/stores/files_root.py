@@ -15,6 +15,7 @@ from holdfast.errors import StoreDamaged, StoreError, StoreFull, StoreReadOnly, 
 from holdfast.stores.base import READER, WRITER
 from holdfast.stores.disk import Disk, replace_file
 from holdfast.stores.locks import LockFile
+from holdfast.stores.mounts import check_disk
 
 FORMAT = "holdfast files"
 FOLDERS = ("runs", "hidden", "workers")
@@ -54,6 +55,7 @@ class Root:
     def open(self) -> None:
         """Check that the folder is a store that this code can use; make it one if it is new or empty."""
         with self.translated():
+            check_disk(self.place, self.path)
             if os.path.exists(self.path) and not os.path.isdir(self.path):
                 raise StoreError(self.place, "it is a file, not a folder; choose another path")
             if not os.path.exists(self.within("holdfast.json")):
@@ -146,6 +148,9 @@ class Root:
             raise StoreReadOnly(self.place, f"{problem}; check the permissions of the folder") from error
         if error.errno in _PASSING:
             raise StoreError(self.place, f"{problem}; try again") from error
+        if error.errno == errno.ENOENT and not os.path.exists(self.within("holdfast.json")):
+            self.give_up("its folder was removed while it was open")
+            raise StoreUnusable(self.place, f"{self._unusable}; open the store again") from error
         # What the system holds of a file after a failed write or sync is not known, so nothing is built upon it.
         self.give_up(f"the disk failed ({problem})")
         raise StoreUnusable(self.place, f"{self._unusable}; check the disk, then open the store again") from error
@@ -187,14 +192,18 @@ class Root:
 
     @contextmanager
     def holding(self, *names: str) -> Iterator[None]:
-        """Hold a lock of the whole folder, by its file."""
-        lock = LockFile(self._open_lock(self.within(*names)))
-        try:
-            lock.take()
-            yield
-        finally:
-            lock.free()  # closing is not enough: a child that was forked just now may have the descriptor too
-            lock.close()
+        """Hold a lock of the whole folder, by its file. One that was removed meanwhile keeps nobody out."""
+        path, held = self.within(*names), False
+        while not held:
+            lock = LockFile(self._open_lock(path))
+            try:
+                lock.take()
+                held = lock.is_at(path)
+                if held:
+                    yield
+            finally:
+                lock.free()  # closing is not enough: a child that was forked just now may have the descriptor too
+                lock.close()
 
     def _sync(self) -> None:
         """Make lasting what others made or moved here, who may have died before they did so."""

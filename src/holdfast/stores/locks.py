@@ -10,7 +10,6 @@ parent that was killed. So the child closes the copies first of all.
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 import time
 from contextlib import suppress
@@ -57,46 +56,19 @@ class LockFile:
         if self.fd >= 0:
             _flock(self.fd, _FREE)
 
+    def is_at(self, path: str) -> bool:
+        """Whether this is still the file that others find at the path."""
+        try:
+            return os.path.samestat(os.fstat(self.fd), os.stat(path))
+        except FileNotFoundError:
+            return False
+
     def close(self) -> None:
         """Close the file, which gives the lock up. May be repeated."""
         _open.discard(self)
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
-
-
-class Turns(LockFile):
-    """A lock by which several take turns, and which tells whether another one had a turn meanwhile.
-
-    Who has the lock leaves a mark in its file. While the mark is one's own, nobody else has had it.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        self.in_a_row = False  # whether nobody else had a turn before the present one
-        self._name = os.urandom(16)
-        os.ftruncate(self.fd, len(self._name))
-        # Python keeps a copy of the file that it maps. A copy of the locked one would keep the lock in a forked child.
-        other = os.open(path, os.O_RDWR)
-        try:
-            self._mark = mmap.mmap(other, len(self._name))
-        finally:
-            os.close(other)
-
-    def take_within(self, seconds: float) -> bool:
-        try:
-            _flock(self.fd, _AT_ONCE)
-        except BlockingIOError:
-            if not super().take_within(seconds):
-                return False
-        self.in_a_row = self._mark[:] == self._name
-        if not self.in_a_row:
-            self._mark[:] = self._name
-        return True
-
-    def close(self) -> None:
-        super().close()
-        self._mark.close()
 
 
 def _close_copies() -> None:
@@ -108,7 +80,11 @@ os.register_at_fork(after_in_child=_close_copies)
 
 
 class WorkerLocks:
-    """One file per worker in a folder; the file is locked while the worker lives."""
+    """One file per worker in a folder; the file is locked while the worker lives.
+
+    The lock of a worker can be held, free, or missing. Free means that its process has ended. Missing means nothing:
+    somebody may have tidied the folder away, and the worker makes its lock again at its next heartbeat.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -116,10 +92,19 @@ class WorkerLocks:
 
     def hold(self, worker: str) -> None:
         """Take the lock. The file gets its name only when it is locked, so nobody ever sees it unlocked before."""
-        if worker in self._held:
-            return
-        os.makedirs(self.folder, exist_ok=True)
+        if worker not in self._held:
+            self._make(worker)
+
+    def restore(self, worker: str) -> None:
+        """Make a lock that is held here again if its file was removed."""
+        held = self._held.get(worker)
+        if held is not None and not held.is_at(self._path(worker)):
+            self._make(worker)
+            held.close()
+
+    def _make(self, worker: str) -> None:
         path = self._path(worker)
+        os.makedirs(self.folder, exist_ok=True)
         lock = LockFile(os.open(path + ".new", os.O_CREAT | os.O_RDWR, 0o600))
         lock.take()
         os.rename(path + ".new", path)
@@ -128,14 +113,14 @@ class WorkerLocks:
     def _path(self, worker: str) -> str:
         return os.path.join(self.folder, f"{worker}.lock")
 
-    def is_held(self, worker: str) -> bool:
-        """Whether the worker's process lives."""
+    def is_running(self, worker: str) -> bool | None:
+        """Whether the worker's process runs, stopped or not. None if its lock is missing, so that nobody knows."""
         if worker in self._held:
             return True
         try:
             fd = os.open(self._path(worker), os.O_RDWR)
         except FileNotFoundError:
-            return False
+            return None
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -145,11 +130,11 @@ class WorkerLocks:
         return False
 
     def sweep(self) -> list[str]:
-        """Remove the files of workers that are gone; their names."""
+        """Remove the files of workers that have ended; their names."""
         gone = []
         for name in os.listdir(self.folder):
             worker = name.removesuffix(".lock")
-            if worker != name and not self.is_held(worker):
+            if worker != name and self.is_running(worker) is False:
                 self.release(worker)
                 gone.append(worker)
         return gone

@@ -35,6 +35,7 @@ from holdfast.stores.base import (
     LIVE,
     LOOK_EVERY,
     Outcome,
+    Term,
     adoptable,
     appended,
     check_here,
@@ -73,7 +74,7 @@ class _Shelf:
         self.lock = threading.RLock()
         self.journals: dict[str, _Journal] = {}
         self.ids: dict[str, str] = {}
-        self.workers: dict[str, int] = {}
+        self.workers: dict[str, Term] = {}
         self.documents: dict[tuple[str, str], Document] = {}
         self.version = 0
 
@@ -277,13 +278,13 @@ class MemoryStore:
     def beat(self, worker: str, lease: float) -> None:
         with self._lock:
             self._check_open()
-            self._shelf.workers[worker] = self.clock.now() + int(lease * 1_000_000)
+            self._shelf.workers[worker] = Term.of(self.clock, lease)
 
     def workers(self) -> list[Enlisted]:
         with self._lock:
             self._check_open()
             known = sorted(self._shelf.workers.items())
-            return [Enlisted(name, until, self._alive(name)) for name, until in known]
+            return [term.enlisted(name, self.clock, running=True) for name, term in known]
 
     def retire(self, worker: str) -> None:
         with self._lock:
@@ -292,7 +293,8 @@ class MemoryStore:
             self._shelf.workers.pop(worker, None)
 
     def _alive(self, worker: str) -> bool:
-        return self._shelf.workers.get(worker, 0) > self.clock.now()
+        term = self._shelf.workers.get(worker)
+        return term is not None and term.is_live(self.clock, running=True)
 
     def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
         with self._changing():

@@ -229,7 +229,7 @@ class PostgresStore:
 
     def workers(self) -> list[Enlisted]:
         rows = self._link.ask(self._q["workers"], self._at())
-        return [Enlisted(given(name), until, alive) for name, until, alive in rows]
+        return [Enlisted(given(name), until, alive, running=alive) for name, until, alive in rows]
 
     def orphans(self, limit: int = 100) -> list[RunRecord]:
         found = f"{self._q['orphans']} LIMIT %(limit)s"

@@ -6,8 +6,7 @@ alone loses nothing).
 
 Writers of several processes take turns by a lock beside the database (see `holdfast.stores.sqlite_file`). A plain
 step is one INSERT that checks epoch, holder and the hash before it in the same statement; the run's row is not
-touched. Right after a step of the same run, with nothing written by anybody in between, they are known to be as they
-were, and need not be looked up. Plain steps that are committed together are one pass of that statement.
+touched. Plain steps that are committed together are one pass of that statement.
 """
 
 from __future__ import annotations
@@ -47,6 +46,7 @@ from holdfast.stores.base import (
     LIVE,
     LOOK_EVERY,
     Outcome,
+    Term,
     adoptable,
     appended,
     check_here,
@@ -78,7 +78,6 @@ from holdfast.stores.sqlite_rows import (
 )
 
 APPEND = Q["append"]
-CONTINUE = Q["insert_entry"]  # `append` without its checks, where they are known to hold
 MAX_KNOWN = 10_000  # runs whose numbers are remembered
 
 
@@ -283,35 +282,25 @@ class SqliteStore(SqliteFile):
         if not _is_plain(write) or len(write.entries) != 1:
             return False
         number = self._numbers.get(write.uid)
-        return number is not None and self._write_alone(write, _values(number, write, write.entries[0])) == 1
+        return number is not None and self._write_alone(_values(number, write, write.entries[0])) == 1
 
-    def _write_alone(self, write: Append, values: tuple[Any, ...]) -> int:
-        """The statement as a transaction of its own, the same as in `_writing`; how many rows it made.
-
-        If the last that anybody wrote was the step before, what is checked need not be looked up.
-        """
+    def _write_alone(self, values: tuple[Any, ...]) -> int:
+        """The statement as a transaction of its own, the same as in `_writing`; how many rows it made."""
         with self._lock:
             if self._unusable is not None or self._db.lent:
                 self._check_usable()
                 self._check_free()
-            turns = self._writer_lock
+            lock = self._writer_lock
             try:  # see `_writing`
-                if not turns.take_within(BUSY_SECONDS):
+                if not lock.take_within(BUSY_SECONDS):
                     raise StoreBusy(self.place)
                 self._roll_back()
-                known = turns.in_a_row and _continues(self._last, write)
-                self._last = None
-                if known:
-                    made = self._commit(CONTINUE, (values[0], *values[6:])).rowcount
-                else:
-                    made = self._commit(APPEND, values).rowcount
-                if made == 1:
-                    self._last = write
-                return made
+                self._check_file()
+                return self._commit(APPEND, values).rowcount
             except sqlite3.Error as error:
                 self._raise(error)
             finally:
-                turns.free()
+                lock.free()
 
     def transact(self, act: Callable[[sqlite3.Connection], Append]) -> HoldfastError | None:
         """See `holdfast.stores.base.Transacting`."""
@@ -434,11 +423,13 @@ class SqliteStore(SqliteFile):
             self._beat(worker, lease)
 
     def beat(self, worker: str, lease: float) -> None:
+        self._restore_locks(worker)
         with self._writing():
             self._beat(worker, lease)
 
     def _beat(self, worker: str, lease: float) -> None:
-        self._db.execute(Q["beat"], (worker, self.clock.now() + int(lease * 1_000_000)))
+        term = Term.of(self.clock, lease)
+        self._db.execute(Q["beat"], (worker, term.until, term.boot, term.ends))
 
     def retire(self, worker: str) -> None:
         with self._writing():
@@ -447,12 +438,12 @@ class SqliteStore(SqliteFile):
 
     def workers(self) -> list[Enlisted]:
         with self._reading() as db:
-            rows = db.execute(Q["workers"]).fetchall()
-            return [Enlisted(name, until, self._alive(db, name)) for name, until in rows]
+            terms = {name: Term(*term) for name, *term in db.execute(Q["workers"]).fetchall()}
+        return [term.enlisted(name, self.clock, self._locks.is_running(name)) for name, term in terms.items()]
 
     def _alive(self, db: sqlite3.Connection, worker: str) -> bool:
-        row = db.execute(Q["until"], (worker,)).fetchone()
-        return row is not None and row[0] > self.clock.now() and self._locks.is_held(worker)
+        row = db.execute(Q["term"], (worker,)).fetchone()
+        return row is not None and Term(*row).is_live(self.clock, self._locks.is_running(worker))
 
     # --- documents
 
@@ -549,14 +540,6 @@ class SqliteStore(SqliteFile):
 def _is_plain(write: Write) -> TypeGuard[Append]:
     """Whether the write does nothing but add entries."""
     return type(write) is Append and not (write.change or write.took or write.redact) and len(write.entries) > 0
-
-
-def _continues(last: Append | None, write: Append) -> bool:
-    """Whether a plain step is the next one of the same holder after one that was made."""
-    if last is None or last.uid != write.uid or last.epoch != write.epoch or last.worker != write.worker:
-        return False
-    before, entry = last.entries[0], write.entries[0]
-    return before.hash == entry.prev and before.seq + 1 == entry.seq
 
 
 def _values(number: int, write: Append, entry: Entry) -> tuple[Any, ...]:

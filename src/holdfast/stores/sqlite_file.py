@@ -25,9 +25,9 @@ from holdfast.errors import (
     StoreUnusable,
     UsageError,
 )
-from holdfast.model import Append
 from holdfast.stores.base import READER, WRITER
-from holdfast.stores.locks import Turns, WorkerLocks
+from holdfast.stores.locks import LockFile, WorkerLocks
+from holdfast.stores.mounts import check_disk
 from holdfast.stores.sqlite_lent import LentConnection
 from holdfast.stores.sqlite_log import Log, log_of
 from holdfast.stores.sqlite_rows import tagged
@@ -84,7 +84,6 @@ class SqliteFile:
         self._durability = durability
         self._unusable: str | None = None
         self._lock = threading.RLock()
-        self._last: Append | None = None  # the last write of this handle, if it was a plain step
         self._read_lock = threading.RLock()
         self._log: Log | None = None  # where each commit is synced
         with _forking, self._translated():
@@ -94,16 +93,18 @@ class SqliteFile:
     # --- opening and closing
 
     def _open(self) -> None:
+        check_disk(self.place, os.path.dirname(self.path))
         self._look()
         os.makedirs(self.path + ".locks", exist_ok=True)
         self._locks = WorkerLocks(self.path + ".locks")
-        self._writer_lock = Turns(os.path.join(self.path + ".locks", "writer"))
+        self._writer_lock = self._open_writer_lock()
         try:
             if not self._writer_lock.take_within(BUSY_SECONDS):
                 raise StoreBusy(self.place)
             self._db = self._connect(LentConnection)
             self._cursor: sqlite3.Cursor = self._db.cursor()
             try:
+                self._file = os.stat(self.path)
                 self._migrate()
                 if self._durability == "full":
                     self._log = log_of(self.path)
@@ -118,6 +119,22 @@ class SqliteFile:
             self._writer_lock.close()
             raise
         self._writer_lock.free()
+
+    def _open_writer_lock(self) -> LockFile:
+        return LockFile(os.open(self._writer_path, os.O_CREAT | os.O_RDWR, 0o600))
+
+    @property
+    def _writer_path(self) -> str:
+        return os.path.join(self.path + ".locks", "writer")
+
+    def _restore_locks(self, worker: str) -> None:
+        """Make the locks of this handle again if somebody has removed the folder. Until then leases alone decide."""
+        with self._lock, self._translated():
+            self._check_usable()
+            self._locks.restore(worker)
+            if not self._writer_lock.is_at(self._writer_path):
+                lock, self._writer_lock = self._writer_lock, self._open_writer_lock()
+                lock.close()
 
     def _look(self) -> None:
         """Refuse a file that is not ours before anything is put beside it.
@@ -202,8 +219,8 @@ class SqliteFile:
                 try:  # an interrupt can come as soon as the lock is taken; to free one that is not held does no harm
                     if not self._writer_lock.take_within(BUSY_SECONDS):
                         raise StoreBusy(self.place)
-                    self._last = None
                     self._roll_back()
+                    self._check_file()
                     self._cursor.execute("BEGIN IMMEDIATE")
                     yield
                     self._commit()
@@ -212,6 +229,16 @@ class SqliteFile:
                     raise
                 finally:
                     self._writer_lock.free()
+
+    def _check_file(self) -> None:
+        """Before each write: a file that was removed or replaced would take it, and nobody would ever find it."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            found = None
+        if found is None or found.st_ino != self._file.st_ino or found.st_dev != self._file.st_dev:
+            self._unusable = "its file was removed or replaced while it was open"
+            self._check_usable()
 
     def _roll_back(self) -> None:
         """End a transaction that is open. Also before a new one: an interrupt can come before its own is ended."""
@@ -312,11 +339,12 @@ class SqliteFile:
     def _raise(self, error: sqlite3.Error) -> NoReturn:
         if isinstance(error, sqlite3.IntegrityError):
             raise error
-        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+        whole = getattr(error, "sqlite_errorcode", None) or 0
+        code = whole & 0xFF
         if code in _DAMAGED or (not code and type(error) is sqlite3.OperationalError):  # text that is not UTF-8
             remedy = f"{error}; restore it from a backup with `restore`"
             raise StoreDamaged(self.place, NOT_SQLITE if code == sqlite3.SQLITE_NOTADB else remedy) from error
-        if code == sqlite3.SQLITE_FULL:
+        if code == sqlite3.SQLITE_FULL or whole == sqlite3.SQLITE_IOERR_SHMSIZE:  # no room for the index of the log
             raise StoreFull(self.place) from error
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
             raise StoreReadOnly(self.place, f"{error}; check the permissions of the file and its folder") from error

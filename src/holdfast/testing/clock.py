@@ -17,6 +17,8 @@ class ManualClock:
 
     def __init__(self, start: int = START, *, seed: int = 0) -> None:
         self._now = start
+        self._ahead = 0  # of the monotonic clock, by as much as this one was set
+        self._boot = 1
         self._random = random.Random(seed)
         self._lock = threading.Lock()
         self._began = self.mark()
@@ -24,9 +26,30 @@ class ManualClock:
     def __repr__(self) -> str:
         return f"<ManualClock at {self._now}>"
 
+    @property
+    def boot(self) -> int:
+        """Which boot of the machine it is; see `reboot`."""
+        return self._boot
+
     def now(self) -> int:
         """Microseconds since 1970, UTC."""
         return self._now
+
+    def monotonic(self) -> int:
+        """Microseconds that pass as this clock advances, and not when it is set."""
+        return self._now - self._ahead
+
+    def set_ahead(self, seconds: float) -> None:
+        """Set the clock forward, or back, while no time passes: as a person does, or a machine that has slept."""
+        with self._lock:
+            self._now += round(seconds * 1_000_000)
+            self._ahead += round(seconds * 1_000_000)
+
+    def reboot(self) -> None:
+        """The machine begins anew, and its monotonic clock too."""
+        with self._lock:
+            self._boot += 1
+            self._ahead = self._now
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
@@ -41,12 +64,12 @@ class ManualClock:
 
     def mark(self) -> Any:
         """The moment, and what comes of chance after it, to be given to `reset`."""
-        return self._now, self._random.getstate()
+        return self._now, self._ahead, self._boot, self._random.getstate()
 
     def reset(self, mark: Any = None) -> None:
         """Go back to a moment that `mark` gave, or to the beginning. Only for a store that goes back too."""
         with self._lock:
-            self._now, state = mark or self._began
+            self._now, self._ahead, self._boot, state = mark or self._began
             self._random.setstate(state)
 
     def random_bytes(self, n: int) -> bytes:

@@ -91,6 +91,32 @@ class HoldingContract(Opening):
         with pytest.raises(Claimed):
             store.claim(held.uid, "west")
 
+    @pytest.mark.parametrize("seconds", [86_400, -86_400], ids=["forward", "back"])
+    def test_a_clock_that_is_set_ends_no_lease_and_keeps_none(
+        self, store: Store, other: Store, clock: ManualClock, held: RunRecord, seconds: int
+    ) -> None:
+        if store.networked:
+            pytest.skip("leases of a store on the network go by the server's clock")
+        clock.set_ahead(seconds)
+        for handle in (store, other):
+            with pytest.raises(Claimed):
+                handle.claim(held.uid, "west")
+            assert handle.orphans() == []
+        clock.advance(LEASE)
+        assert [record.uid for record in other.orphans()] == [held.uid]
+        store.beat("west", LEASE)
+        assert store.claim(held.uid, "west").epoch == held.epoch + 1
+
+    def test_a_lease_of_another_boot_is_over(
+        self, store: Store, other: Store, clock: ManualClock, held: RunRecord
+    ) -> None:
+        if store.networked:
+            pytest.skip("leases of a store on the network go by the server's clock")
+        clock.reboot()
+        assert [record.uid for record in other.orphans()] == [held.uid]
+        store.beat("west", LEASE)
+        assert store.claim(held.uid, "west").epoch == held.epoch + 1
+
     def test_beats_of_one_worker_may_come_at_once(self, store: Store, clock: ManualClock, held: RunRecord) -> None:
         interval = sys.getswitchinterval()
         sys.setswitchinterval(1e-6)  # so that they really come at once

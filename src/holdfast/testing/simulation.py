@@ -416,7 +416,8 @@ class Simulation:
                 worker = actor.hf._engine.worker
                 if actor.stalled_until <= self.clock.now() and worker.name in self.ledger.until:
                     self.raw.beat(worker.name, LEASE)
-                    worker._until = self.ledger.until[worker.name] = self.clock.now() + round(LEASE * 1_000_000)
+                    self.ledger.until[worker.name] = self.clock.now() + round(LEASE * 1_000_000)
+                    worker._until = self.clock.monotonic() + round(LEASE * 1_000_000)
 
     # --- what they do
 

@@ -140,16 +140,17 @@ WHERE r.n IN (SELECT l.child FROM link l JOIN run a ON a.n = l.ancestor WHERE a.
 ORDER BY r.uid DESC LIMIT ?
 
 -- name: workers
-SELECT name, until FROM worker ORDER BY name
+SELECT name, until, boot, ends FROM worker ORDER BY name
 
 -- name: count
 SELECT count(*) FROM (SELECT 1 FROM run INDEXED BY run_by_status WHERE status = ? AND hidden = 0 LIMIT ?)
 
--- name: until
-SELECT until FROM worker WHERE name = ?
+-- name: term
+SELECT until, boot, ends FROM worker WHERE name = ?
 
 -- name: beat
-INSERT INTO worker (name, until) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET until = excluded.until
+INSERT INTO worker (name, until, boot, ends) VALUES (?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET until = excluded.until, boot = excluded.boot, ends = excluded.ends
 
 -- name: retire
 DELETE FROM worker WHERE name = ?

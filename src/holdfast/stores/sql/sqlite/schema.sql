@@ -7,7 +7,7 @@
 --   entry   the journals, in the order of their commits; found by (run, seq). Never rewritten, but for an erased payload.
 --   link    which runs share the entries of which: a run with a link to it is hidden, not deleted.
 --   inbox   what others than the holder left for it; a taken item keeps its key, so that the key is used once.
---   worker  who may hold runs, and until when.
+--   worker  who may hold runs, and until when: in which boot of the machine, and by its monotonic clock.
 --   document  what the engine itself remembers: limits of queues, schedules.
 
 CREATE TABLE meta (
@@ -120,7 +120,9 @@ CREATE UNIQUE INDEX inbox_by_key ON inbox (run, key);
 
 CREATE TABLE worker (
     name  TEXT PRIMARY KEY,
-    until INTEGER NOT NULL
+    until INTEGER NOT NULL,
+    boot  INTEGER,
+    ends  INTEGER
 ) WITHOUT ROWID;
 
 CREATE TABLE document (
