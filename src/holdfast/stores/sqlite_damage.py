@@ -92,7 +92,7 @@ def check_tail(db: sqlite3.Connection, number: int, id: str, newest: int) -> Non
 
 
 def glance(db: sqlite3.Connection, seconds: float) -> str | None:
-    """An index that does not have exactly the rows of its table, if one is found within this time.
+    """An index that does not have exactly the rows of its table, if one is found within this time; or tags, or forks.
 
     Other damage is left to whoever meets it: it concerns the run that it is in, and an index concerns all of them.
     """
@@ -102,7 +102,7 @@ def glance(db: sqlite3.Connection, seconds: float) -> str | None:
     end = time.monotonic() + seconds
     db.set_progress_handler(lambda: time.monotonic() > end, STEPS)
     try:
-        return next((text for text in _structure(db) if " index " in text), None)
+        return next((text for text in _structure(db) if " index " in text), None) or next(_missing(db), None)
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_INTERRUPT:
             raise

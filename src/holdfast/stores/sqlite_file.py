@@ -357,6 +357,8 @@ class SqliteFile:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise StoreFull(self.place) from error
+            if error.errno == errno.EROFS:
+                raise StoreReadOnly(self.place, f"{error.strerror}: {error.filename}; check the mount") from error
             problem = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
             raise StoreError(self.place, f"{problem}; check the path, or choose another one") from error
         except UnicodeDecodeError as error:  # of a message that quotes the damaged place

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from heapq import merge
 from itertools import chain
 from typing import Any
@@ -69,13 +70,16 @@ def due_in(
     ready, waiting = (Q[name] % (_marks(names), lanes) for name in ("ready", "waiting"))
     for priority in _priorities(db, queue):
         values = (*names, *without)
-        rows = merge(
-            db.execute(ready, (queue, priority, *values)),
-            db.execute(waiting, (queue, priority, now, *values)),
-            key=_since,
-        )
-        for uid, lane, epoch, _ in rows:
-            yield Candidate(uid, lane, epoch != 0)
+        with (
+            closing(db.execute(ready, (queue, priority, *values))) as these,  # else what is read would stay as it is
+            closing(db.execute(waiting, (queue, priority, now, *values))) as those,
+        ):
+            for uid, lane, epoch, _ in merge(these, those, key=_since):
+                yield Candidate(_text(uid) or "", _text(lane), epoch != 0)
+
+
+def _text(stored: Any) -> str | None:
+    return stored.decode(errors="backslashreplace") if type(stored) is bytes else None
 
 
 def _since(row: tuple[Any, ...]) -> tuple[int, str]:

@@ -37,12 +37,13 @@ UPDATE run SET uid = ?, id = ?, created_at = ?, root = ?, base = ?, workflow = ?
 WHERE uid = ?
 
 -- name: ready
-SELECT uid, lane, epoch, created_at FROM run INDEXED BY run_ready
+-- Texts as bytes: of one that is damaged, the others are read all the same.
+SELECT CAST(uid AS BLOB), CAST(lane AS BLOB), epoch, created_at FROM run INDEXED BY run_ready
 WHERE queue = ? AND priority = ? AND status = 'ready' AND worker IS NULL AND hidden = 0
 AND +workflow IN (%s)%s ORDER BY created_at, uid
 
 -- name: waiting
-SELECT uid, lane, epoch, wake_at FROM run INDEXED BY run_waiting
+SELECT CAST(uid AS BLOB), CAST(lane AS BLOB), epoch, wake_at FROM run INDEXED BY run_waiting
 WHERE queue = ? AND priority = ? AND wake_at <= ? AND status = 'waiting' AND worker IS NULL AND hidden = 0
 AND +workflow IN (%s)%s ORDER BY wake_at, uid
 
