@@ -177,10 +177,10 @@ class Journals:
             try:
                 found = self.store.read(uid, start, end, saved=saved)
                 verify(record.id, found)
+                if uid != record.uid:
+                    self._check_reaches(record, uid, found, end)
                 if saved is None:
                     check_gapless(record.id, found, start, end)
-                elif uid != record.uid:
-                    self._check_reaches(record, uid, found, end)
             except RunDamaged:
                 self.check_there(record)
                 raise
@@ -209,6 +209,8 @@ class Journals:
         for uid, start, end in segments(record, lo, hi):
             some = self.store.read(uid, start, end, payloads=False)
             try:
+                if uid != record.uid:
+                    self._check_reaches(record, uid, some, end)
                 check_gapless(record.id, some, start, end)
             except RunDamaged:
                 self.check_there(record)
