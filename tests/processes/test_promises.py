@@ -32,6 +32,7 @@ class Forger:
             query = "SELECT seq, kind, at, state, payload FROM entry WHERE run = ? ORDER BY seq"
             entries = change([list(row) for row in db.execute(query, (number,))])
             db.execute("DELETE FROM entry WHERE run = ?", (number,))
+            db.execute("UPDATE run SET newest = NULL WHERE n = ?", (number,))
             for seq, kind, at, state, payload in entries:
                 before = chain(before, seq, kind, at, state, payload)
                 row = (number, seq, kind, at, state, before, payload)

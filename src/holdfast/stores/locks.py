@@ -16,6 +16,7 @@ from contextlib import suppress
 
 _flock, _AT_ONCE, _FREE = fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN  # at hand: each write needs them
 _open: set[LockFile] = set()
+MAX_NAME = 200  # of a worker, in characters
 
 
 class LockFile:
@@ -71,6 +72,26 @@ class LockFile:
             os.close(fd)
 
 
+class Presence(LockFile):
+    """A lock that all who have something open share, and whose file says whether the last of them closed it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self.alone = self._try()
+        self.left_open = self.alone and os.fstat(self.fd).st_size > 0
+
+    def come_in(self) -> None:
+        """From now on somebody has it open."""
+        fcntl.flock(self.fd, fcntl.LOCK_SH)
+        os.pwrite(self.fd, b"open", 0)
+
+    def leave(self) -> None:
+        """Note that it was closed, if nobody else has it open; and close the file."""
+        if self.fd >= 0 and self._try():
+            os.ftruncate(self.fd, 0)
+        self.close()
+
+
 def _close_copies() -> None:
     for lock in list(_open):
         lock.close()
@@ -117,8 +138,10 @@ class WorkerLocks:
         """Whether the worker's process runs, stopped or not. None if its lock is missing, so that nobody knows."""
         if worker in self._held:
             return True
+        if "/" in worker or "\0" in worker or len(worker) > MAX_NAME:
+            return False  # no worker has such a name, so where it stands is damaged
         try:
-            fd = os.open(self._path(worker), os.O_RDWR)
+            fd = os.open(self._path(worker), os.O_RDONLY)
         except FileNotFoundError:
             return None
         try:

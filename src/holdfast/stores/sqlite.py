@@ -12,8 +12,8 @@ touched. Plain steps that are committed together are one pass of that statement.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import groupby, islice
 from typing import Any, TypeGuard
@@ -27,6 +27,7 @@ from holdfast.errors import (
     RunExists,
     RunNotFound,
     StoreBusy,
+    StoreDamaged,
 )
 from holdfast.model import (
     Append,
@@ -62,6 +63,16 @@ from holdfast.stores.base import (
     swept,
     woken,
 )
+from holdfast.stores.sqlite_damage import (
+    REMEDY,
+    check_documents,
+    check_inbox,
+    check_no_document,
+    check_no_id,
+    check_no_uid,
+    check_tail,
+    is_posted,
+)
 from holdfast.stores.sqlite_file import BUSY_SECONDS, Q, SqliteFile
 from holdfast.stores.sqlite_guest import SqliteGuest
 from holdfast.stores.sqlite_queues import choose, due_in
@@ -74,7 +85,12 @@ from holdfast.stores.sqlite_rows import (
     page,
     record_of,
     row_of,
+    rows_of,
     sealed,
+    taken_of,
+    taken_seal,
+    term_of,
+    worker_row,
 )
 
 APPEND = Q["append"]
@@ -103,38 +119,63 @@ class SqliteStore(SqliteFile):
                 with self._lock, self._read_lock:
                     for worker in self._locks.workers():
                         self.retire(worker)
+                    if self._presence is not None:
+                        self._presence.leave()
         finally:
             self.drop()
 
     # --- records
 
     def get(self, id: str) -> RunRecord | None:
-        return self._one("WHERE r.id = ? AND r.hidden = 0", id)
+        with self._reading() as db:
+            return self._by_id(db, id)
 
     def journal(self, uid: str) -> RunRecord | None:
-        return self._one("WHERE r.uid = ?", uid)
-
-    def _one(self, where: str, value: str) -> RunRecord | None:
         with self._reading() as db:
-            row = db.execute(f"{Q['record']} {where}", (value,)).fetchone()
+            return self._by_uid(db, uid)
+
+    def _by_id(self, db: sqlite3.Connection, id: str) -> RunRecord | None:
+        """The record of a visible run. That there is none is said by two indexes."""
+        row = db.execute(f"{Q['record']} WHERE r.id = ? AND r.hidden = 0", (id,)).fetchone()
+        if row is None:
+            with _at_once(db):
+                row = db.execute(f"{Q['record']} WHERE r.id = ? AND r.hidden = 0", (id,)).fetchone()
+                if row is None:
+                    check_no_id(db, Q["record"], self.place, id)
         return record_of(row) if row else None
+
+    def _by_uid(self, db: sqlite3.Connection, uid: str) -> RunRecord | None:
+        """The record of a run, hidden or not. That there is none is said by two indexes."""
+        row = db.execute(f"{Q['record']} WHERE r.uid = ?", (uid,)).fetchone()
+        if row is None and self._number_in(db, uid) is not None:  # it was made just now
+            row = db.execute(f"{Q['record']} WHERE r.uid = ?", (uid,)).fetchone()
+        return record_of(row) if row else None
+
+    def _number_in(self, db: sqlite3.Connection, uid: str) -> int | None:
+        """The number of a run. That there is none is said by two indexes."""
+        row = db.execute(Q["run_number"], (uid,)).fetchone()
+        if row is None:
+            with _at_once(db):
+                row = db.execute(Q["run_number"], (uid,)).fetchone()
+                if row is None:
+                    check_no_uid(db, self.place, uid)
+        return int(row[0]) if row else None
 
     def _current(self, uid: str) -> RunRecord | None:
         """The record inside a write transaction."""
-        row = self._db.execute(f"{Q['record']} WHERE r.uid = ?", (uid,)).fetchone()
-        return record_of(row) if row else None
+        return self._by_uid(self._db, uid)
 
     def _put(self, record: RunRecord) -> None:
         self._db.execute(Q["update_run"], (*row_of(record), record.uid))
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         with self._reading() as db:
-            rows = db.execute(*page(Q, filter, before, limit)).fetchall()
+            rows = rows_of(db, *page(Q, filter, before, limit))
         return [listed(row) for row in rows]
 
     def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
         with self._reading() as db:
-            rows = db.execute(f"{Q['record']} {Q['forks']}", (uid, limit)).fetchall()
+            rows = rows_of(db, f"{Q['record']} {Q['forks']}", (uid, limit))
         return [listed(row) for row in rows]
 
     def counts(self, upto: int) -> dict[Status, int]:
@@ -143,12 +184,11 @@ class SqliteStore(SqliteFile):
 
     def orphans(self, limit: int = 100) -> list[RunRecord]:
         with self._reading() as db:
-            workers = [row[0] for row in db.execute(Q["holders"])]
             found: list[RunRecord] = []
-            for worker in workers:
+            for (worker,) in rows_of(db, Q["holders"]):
                 if not self._alive(db, worker):
-                    rows = db.execute(f"{Q['record']} WHERE r.worker = ? LIMIT ?", (worker, limit - len(found)))
-                    found += [listed(row) for row in rows.fetchall()]
+                    rows = rows_of(db, f"{Q['record']} WHERE r.worker = ? LIMIT ?", (worker, limit - len(found)))
+                    found += [listed(row) for row in rows]
         return found
 
     def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
@@ -156,8 +196,8 @@ class SqliteStore(SqliteFile):
         with self._reading() as db:
             for queue in set(queues):
                 some = islice(due_in(db, queue, workflows, self.clock.now()), limit)
-                rows = [db.execute(f"{Q['record']} WHERE r.uid = ?", (one.uid,)).fetchone() for one in list(some)]
-                found += [listed(row) for row in rows if row]
+                for one in list(some):
+                    found += [listed(row) for row in rows_of(db, f"{Q['record']} WHERE r.uid = ?", (one.uid,))]
         sound = (record for record in found if record.status is not Status.BLOCKED)
         return sorted(sound, key=due_order)[:limit]
 
@@ -169,17 +209,20 @@ class SqliteStore(SqliteFile):
             taken: list[RunRecord] = []
             for uid in choose(self._db, order, self.clock.now(), partial(self._alive, self._db)):
                 record = self._current(uid)
+                self._check_left(record)
                 taken.append(claimed(record, uid, order.worker, LIVE, holder_alive=False))
                 self._put(taken[-1])
             return taken
 
     def backlog(self) -> dict[str, Backlog]:
         with self._reading() as db:
-            rows = db.execute(Q["backlog"]).fetchall()
+            rows = rows_of(db, Q["backlog"])
         found: dict[str, dict[str, Any]] = {}
         for queue, state, count, oldest in rows:
+            if type(queue) is not str:
+                continue  # that of a damaged run, which is in none
             found.setdefault(queue, {})[state] = count
-            if oldest is not None:
+            if type(oldest) is int:
                 found[queue]["oldest"] = oldest
         return {queue: Backlog(**counts) for queue, counts in found.items()}
 
@@ -203,6 +246,7 @@ class SqliteStore(SqliteFile):
         with self._reading() as db:
             run = db.execute("SELECT n, root, id, base FROM run WHERE uid = ?", (uid,)).fetchone()
             if run is None:
+                self._number_in(db, uid)  # raises, if it is there all the same
                 return []
             only = "" if saved is None else "AND e.kind = 'saved'" if saved else "AND e.kind <> 'saved'"
             values = (run[0], lo, hi, -1 if limit is None else limit)
@@ -211,7 +255,7 @@ class SqliteStore(SqliteFile):
             if saved is not None and limit is None:
                 self._check_gapless(db, run, lo, hi)
         root = run[1]
-        if not all(map(is_stored_entry, rows)):
+        if type(root) is not bytes or not all(map(is_stored_entry, rows)):
             raise RunDamaged(str(run[2]), "an entry is not what was written; restore the run from a backup")
         return [Entry(seq, kind, at, state, prev or root, own, data) for seq, kind, at, state, prev, own, data in rows]
 
@@ -219,20 +263,30 @@ class SqliteStore(SqliteFile):
         """Where only some kinds of entries are read, nobody else would notice that one is missing."""
         number, _, id, base = run
         [newest] = db.execute("SELECT max(seq) FROM entry WHERE run = ?", (number,)).fetchone()
-        lo, hi = max(lo, base), min(hi, newest if type(newest) is int else -1)
+        if type(newest) is not int or type(base) is not int:
+            raise RunDamaged(str(id), "its record or its entries are damaged; restore the run from a backup")
+        lo, hi = max(lo, base), min(hi, newest)
         counting = "SELECT count(*) FROM entry WHERE run = ? AND seq BETWEEN ? AND ?"
         [found] = db.execute(counting, (number, lo, hi)).fetchone()
-        if type(newest) is not int or found != max(hi - lo + 1, 0):
+        if found != max(hi - lo + 1, 0):
             raise RunDamaged(str(id), f"entries between {lo} and {hi} are missing; restore the run from a backup")
 
     def inbox(self, uid: str) -> list[Item]:
         with self._reading() as db:
-            rows = db.execute(Q["inbox"], (uid,)).fetchall()
+            return self._items(db, uid)
+
+    def _items(self, db: sqlite3.Connection, uid: str) -> list[Item]:
+        number = self._number_in(db, uid) or 0
+        rows = rows_of(db, Q["inbox"], (number,))
+        check_inbox(db, number, uid)
         return [item_of(uid, *row) for row in rows]
 
     def taken(self, uid: str) -> list[str]:
         with self._reading() as db:
-            return [row[0] for row in db.execute(Q["taken"], (uid,))]
+            number = self._number_in(db, uid) or 0
+            rows = rows_of(db, Q["taken"], (number,))
+            check_inbox(db, number, uid)
+        return [taken_of(uid, *row) for row in rows]
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
         if len(batch) == 1 and self._append_alone(batch[0]):
@@ -329,9 +383,8 @@ class SqliteStore(SqliteFile):
 
     def _create(self, write: Create) -> RunRecord | HoldfastError:
         record = write.record
-        row = self._db.execute(f"{Q['record']} WHERE r.id = ? AND r.hidden = 0", (record.id,)).fetchone()
-        if row is not None:
-            return record_of(row)
+        if (existing := self._by_id(self._db, record.id)) is not None:
+            return existing
         ancestors = [self._number(link.uid) for link in record.lineage]
         for link, number in zip(record.lineage, ancestors, strict=True):
             if number is None:
@@ -366,8 +419,11 @@ class SqliteStore(SqliteFile):
         return None
 
     def _change(self, record: RunRecord, write: Append) -> None:
+        number = self._guess(write.uid)
         for key in write.took:
-            self._db.execute(Q["take"], (write.uid, key))
+            taken = self._db.execute(Q["take"], (taken_seal(key), number, key)).rowcount
+            if not taken and is_posted(self._db, number, key):
+                raise RunDamaged(write.id, f"an index does not have the inbox item {key!r}; {REMEDY}")
         self._put(appended(record, write, mail=bool(self._db.execute(Q["mail"], (write.uid,)).fetchone())))
         for seq, payload in write.redact:
             self._db.execute(Q["redact"], (payload, write.uid, seq))
@@ -379,12 +435,12 @@ class SqliteStore(SqliteFile):
         return conflict(write, [Entry(*row) for row in db.execute(Q["entry"], (write.uid, last.seq))])
 
     def _number(self, uid: str) -> int | None:
-        row = self._db.execute(Q["run_number"], (uid,)).fetchone()
-        if row is None:
+        number = self._number_in(self._db, uid)
+        if number is None:
             return None
         if len(self._numbers) >= MAX_KNOWN:
             self._numbers.clear()
-        self._numbers[uid] = number = int(row[0])
+        self._numbers[uid] = number
         return number
 
     def _guess(self, uid: str) -> int:
@@ -397,9 +453,15 @@ class SqliteStore(SqliteFile):
         with self._writing():
             record = self._current(uid)
             alive = record is not None and record.worker is not None and self._alive(self._db, record.worker)
-            record = claimed(record, uid, worker, allow, holder_alive=alive)
-            self._put(record)
-            return record
+            taken = claimed(record, uid, worker, allow, holder_alive=alive)
+            self._check_left(record)
+            self._put(taken)
+            return taken
+
+    def _check_left(self, record: RunRecord | None) -> None:
+        """Check a run that a dead holder left: an index may lack its last entries, and no other row says so."""
+        if record is not None and record.worker is not None:
+            check_tail(self._db, self._guess(record.uid), record.id, record.seq)
 
     def post(self, uid: str, item: Item) -> bool:
         with self._writing():
@@ -407,9 +469,12 @@ class SqliteStore(SqliteFile):
             if record is None or record.hidden:
                 return False
             check_here(record)
-            values = (self._number(uid), item.key, item.kind, item.at, sealed(item), item.wakes, 0)
-            if not self._db.execute(Q["post"], values).rowcount:
+            number = self._number(uid) or 0
+            if is_posted(self._db, number, item.key):
                 return False
+            values = (number, item.key, item.kind, item.at, sealed(item), item.wakes, 0)
+            if not self._db.execute(Q["post"], values).rowcount:
+                raise RunDamaged(record.id, f"the inbox item {item.key!r} is in one index and not in another; {REMEDY}")
             if item.wakes and woken(record) is not record:
                 self._put(woken(record))
             return True
@@ -428,8 +493,7 @@ class SqliteStore(SqliteFile):
             self._beat(worker, lease)
 
     def _beat(self, worker: str, lease: float) -> None:
-        term = Term.of(self.clock, lease)
-        self._db.execute(Q["beat"], (worker, term.until, term.boot, term.ends))
+        self._db.execute(Q["beat"], worker_row(worker, Term.of(self.clock, lease)))
 
     def retire(self, worker: str) -> None:
         with self._writing():
@@ -438,29 +502,45 @@ class SqliteStore(SqliteFile):
 
     def workers(self) -> list[Enlisted]:
         with self._reading() as db:
-            terms = {name: Term(*term) for name, *term in db.execute(Q["workers"]).fetchall()}
+            terms = {row[0]: term_of(self.place, *row) for row in rows_of(db, Q["workers"])}
         return [term.enlisted(name, self.clock, self._locks.is_running(name)) for name, term in terms.items()]
 
-    def _alive(self, db: sqlite3.Connection, worker: str) -> bool:
-        row = db.execute(Q["term"], (worker,)).fetchone()
-        return row is not None and Term(*row).is_live(self.clock, self._locks.is_running(worker))
+    def _alive(self, db: sqlite3.Connection, worker: Any) -> bool:
+        """Whether a worker lives. If its row is missing or damaged, only the lock that it holds says so."""
+        running = self._locks.is_running(worker) if type(worker) is str else False
+        rows = rows_of(db, Q["term"], (worker,))
+        try:
+            term = term_of(self.place, *rows[0]) if rows else None
+        except StoreDamaged:
+            term = None
+        return bool(running) if term is None else term.is_live(self.clock, running)
 
     # --- documents
 
     def document(self, kind: str, name: str) -> Document | None:
         with self._reading() as db:
-            row = db.execute(Q["document"], (kind, name)).fetchone()
+            return self._document(db, kind, name)
+
+    def _document(self, db: sqlite3.Connection, kind: str, name: str) -> Document | None:
+        """A document. That there is none is said by two indexes."""
+        row = db.execute(Q["document"], (kind, name)).fetchone()
+        if row is None:
+            with _at_once(db):
+                row = db.execute(Q["document"], (kind, name)).fetchone()
+                if row is None:
+                    check_no_document(db, self.place, kind, name)
         return document_of(kind, self.place, *row) if row else None
 
     def documents(self, kind: str) -> list[Document]:
         with self._reading() as db:
-            rows = db.execute(Q["documents"], (kind,)).fetchall()
+            rows = rows_of(db, Q["documents"], (kind,))
+            check_documents(db, self.place, kind)
         return [document_of(kind, self.place, *row) for row in rows]
 
     def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
         with self._writing():
-            row = self._db.execute(Q["document"], (kind, name)).fetchone()
-            if (row[2] if row else None) != expected:
+            known = self._document(self._db, kind, name)
+            if (known.version if known else None) != expected:
                 return False
             if value is None:
                 self._db.execute(Q["delete_document"], (kind, name))
@@ -524,17 +604,31 @@ class SqliteStore(SqliteFile):
                 else:
                     number = self._insert(record, entries, [n for n in ancestors if n is not None])
                 self._db.executemany(Q["post"], [(number, i.key, i.kind, i.at, sealed(i), i.wakes, 0) for i in items])
-                self._db.executemany(Q["post"], [(number, key, "taken", 0, None, 0, 1) for key in taken])
+                gone = [(number, key, "taken", 0, taken_seal(key), 0, 1) for key in taken]
+                self._db.executemany(Q["post"], gone)
         except sqlite3.IntegrityError:
             raise RunExists(record.id) from None
 
     def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
         with self._writing():
-            items = [item_of(uid, *row) for row in self._db.execute(Q["inbox"], (uid,))]
+            items = self._items(self._db, uid)
             record = settled(self._current(uid), items, epoch=epoch, here=here, mail=mail)
             if record is not None:
                 self._put(record)
             return record is not None
+
+
+@contextmanager
+def _at_once(db: sqlite3.Connection) -> Iterator[None]:
+    """Around statements that must see the same commits."""
+    if db.in_transaction:
+        yield
+        return
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        db.execute("ROLLBACK")  # nothing was written
 
 
 def _is_plain(write: Write) -> TypeGuard[Append]:

@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
+from urllib.parse import quote
 
 from holdfast.errors import (
     StoreBusy,
@@ -26,8 +27,9 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.stores.base import READER, WRITER
-from holdfast.stores.locks import LockFile, WorkerLocks
+from holdfast.stores.locks import LockFile, Presence, WorkerLocks
 from holdfast.stores.mounts import check_disk
+from holdfast.stores.sqlite_damage import REMEDY, glance
 from holdfast.stores.sqlite_lent import LentConnection
 from holdfast.stores.sqlite_log import Log, log_of
 from holdfast.stores.sqlite_rows import tagged
@@ -35,6 +37,7 @@ from holdfast.stores.sqlite_rows import tagged
 APPLICATION_ID = 0x484F4C44  # "HOLD": how a SQLite file says whose it is
 PAGE_SIZE = 8192
 BUSY_SECONDS = 60.0
+GLANCE = 1.0  # seconds that are spent on looking for damage after an unclean end
 CLOSED = "it is closed"
 FORKED = "it was opened before os.fork()"
 NOT_SQLITE = "this is not a SQLite file; choose another path, or, if it was a store, restore a backup into a new one"
@@ -83,6 +86,8 @@ class SqliteFile:
         self.place = f"sqlite:///{self.path}"
         self._durability = durability
         self._unusable: str | None = None
+        self._read_only: str | None = None  # why it cannot be written, if so
+        self._presence: Presence | None = None
         self._lock = threading.RLock()
         self._read_lock = threading.RLock()
         self._log: Log | None = None  # where each commit is synced
@@ -93,19 +98,55 @@ class SqliteFile:
     # --- opening and closing
 
     def _open(self) -> None:
-        check_disk(self.place, os.path.dirname(self.path))
-        self._look()
+        try:
+            check_disk(self.place, os.path.dirname(self.path))
+            self._look()
+            self._open_to_write()
+        except (OSError, sqlite3.OperationalError) as error:
+            if not _is_refused(error) or not os.path.isfile(self.path):
+                raise
+            self._open_to_read(error)
+
+    def _open_to_read(self, refused: OSError | sqlite3.OperationalError) -> None:
+        """Open a store that cannot be written, which is an error only for who writes."""
+        problem = f"{refused.strerror}: {refused.filename}" if isinstance(refused, OSError) else str(refused)
+        self._read_only = f"{problem}; check the permissions of the file and its folder"
+        self._locks = WorkerLocks(self.path + ".locks")
+        self._presence = None
+        self._db = connect_to_read(self.path, LentConnection)
+        self._reader = connect_to_read(self.path, sqlite3.Connection)
+        try:
+            self._check_owner(self._db)
+            if self._check_format() < migrations()[-1][0]:
+                raise StoreReadOnly(
+                    self.place, f"an older version made it; open it once where it can be written ({problem})"
+                )
+            for db in (self._db, self._reader):
+                db.execute("PRAGMA cell_size_check = 1")
+                db.create_function("tagged", 3, tagged, deterministic=True)
+        except BaseException:  # also an interrupt: nothing stays open
+            self._reader.close()
+            self._db.close()
+            raise
+        self._cursor: sqlite3.Cursor = self._db.cursor()
+        self._watch = self._reader.cursor()
+
+    def _open_to_write(self) -> None:
         os.makedirs(self.path + ".locks", exist_ok=True)
         self._locks = WorkerLocks(self.path + ".locks")
         self._writer_lock = self._open_writer_lock()
         try:
             if not self._writer_lock.take_within(BUSY_SECONDS):
                 raise StoreBusy(self.place)
+            self._presence = Presence(os.path.join(self.path + ".locks", "open"))
+            unclean = self._presence.left_open or (self._presence.alone and _is_filled(self.path + "-wal"))
             self._db = self._connect(LentConnection)
-            self._cursor: sqlite3.Cursor = self._db.cursor()
+            self._cursor = self._db.cursor()
             try:
                 self._file = os.stat(self.path)
                 self._migrate()
+                if unclean and (damage := glance(self._db, GLANCE)) is not None:
+                    raise StoreDamaged(self.place, f"it was not closed, and is damaged now: {damage}; {REMEDY}")
                 if self._durability == "full":
                     self._log = log_of(self.path)
                 self._reader = self._connect(sqlite3.Connection)
@@ -115,7 +156,10 @@ class SqliteFile:
                 self._close_log()
                 raise
             self._reader.execute("PRAGMA query_only = 1")
+            self._presence.come_in()
         except BaseException:  # as above
+            if self._presence is not None:
+                self._presence.close()
             self._writer_lock.close()
             raise
         self._writer_lock.free()
@@ -171,9 +215,18 @@ class SqliteFile:
 
     def _migrate(self) -> None:
         db = self._db
+        version = self._check_format()
+        pending = [(number, sql) for number, sql in migrations() if number > version]
+        for number, sql in pending:
+            db.executescript(f"BEGIN IMMEDIATE;\n{sql}\nPRAGMA user_version = {number};\n")
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            self._commit()
+
+    def _check_format(self) -> int:
+        """The version of the schema; raises if this code cannot use it."""
         version = self._schema_version()
         if version:
-            needed = dict(db.execute("SELECT name, value FROM meta"))
+            needed = dict(self._db.execute("SELECT name, value FROM meta"))
             if not all(type(needed.get(name)) is int for name in ("oldest_reader", "oldest_writer")):
                 raise StoreDamaged(self.place, "it does not say which format it has; restore it from a backup")
             if needed["oldest_reader"] > READER or needed["oldest_writer"] > WRITER:
@@ -182,11 +235,7 @@ class SqliteFile:
                     f"it needs a Holdfast that reads format {needed['oldest_reader']} and writes format "
                     f"{needed['oldest_writer']}, this one has {READER} and {WRITER}; upgrade Holdfast",
                 )
-        pending = [(number, sql) for number, sql in migrations() if number > version]
-        for number, sql in pending:
-            db.executescript(f"BEGIN IMMEDIATE;\n{sql}\nPRAGMA user_version = {number};\n")
-            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            self._commit()
+        return version
 
     def _schema_version(self) -> int:
         return int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -201,7 +250,9 @@ class SqliteFile:
                 self._db.close()
                 self._close_log()
                 self._locks.drop()
-                self._writer_lock.close()
+                if self._presence is not None:
+                    self._presence.close()
+                    self._writer_lock.close()
 
     def _close_log(self) -> None:
         log, self._log = self._log, None
@@ -215,6 +266,8 @@ class SqliteFile:
         with self._lock:
             self._check_usable()
             self._check_free()
+            if self._read_only is not None:
+                raise StoreReadOnly(self.place, self._read_only)
             with self._translated():
                 try:  # an interrupt can come as soon as the lock is taken; to free one that is not held does no harm
                     if not self._writer_lock.take_within(BUSY_SECONDS):
@@ -331,6 +384,8 @@ class SqliteFile:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise StoreFull(self.place) from error
+            if error.errno == errno.EROFS:
+                raise StoreReadOnly(self.place, f"{error.strerror}: {error.filename}; check the mount") from error
             problem = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
             raise StoreError(self.place, f"{problem}; check the path, or choose another one") from error
         except UnicodeDecodeError as error:  # of a message that quotes the damaged place
@@ -339,11 +394,10 @@ class SqliteFile:
     def _raise(self, error: sqlite3.Error) -> NoReturn:
         if isinstance(error, sqlite3.IntegrityError):
             raise error
+        if (damage := damage_of(error, self.place)) is not None:
+            raise damage from error
         whole = getattr(error, "sqlite_errorcode", None) or 0
-        code = whole & 0xFF
-        if code in _DAMAGED or (not code and type(error) is sqlite3.OperationalError):  # text that is not UTF-8
-            remedy = f"{error}; restore it from a backup with `restore`"
-            raise StoreDamaged(self.place, NOT_SQLITE if code == sqlite3.SQLITE_NOTADB else remedy) from error
+        code = _code(error)
         if code == sqlite3.SQLITE_FULL or whole == sqlite3.SQLITE_IOERR_SHMSIZE:  # no room for the index of the log
             raise StoreFull(self.place) from error
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
@@ -354,6 +408,55 @@ class SqliteFile:
             self._unusable = f"a write to the disk failed ({error})"
             raise StoreUnusable(self.place, f"{self._unusable}; check the disk, then open the store again") from error
         raise error
+
+
+def connect_to_read(path: str, kind: type[C]) -> C:
+    """A connection that writes nothing, also where nothing can be written.
+
+    SQLite wants files beside a database that has a log. Where it cannot make them, nobody is writing either, unless
+    the log that the last writer left is there: what is in it cannot be read then.
+    """
+    for way in ("mode=ro", "mode=ro&immutable=1"):
+        db = kind(
+            f"file:{quote(path)}?{way}", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            return db
+        except BaseException as error:
+            db.close()
+            refused = isinstance(error, sqlite3.OperationalError) and _is_refused(error)
+            if not refused or way != "mode=ro" or _is_filled(path + "-wal"):
+                raise
+    raise AssertionError
+
+
+def _is_filled(path: str) -> bool:
+    try:
+        return os.path.getsize(path) > 0
+    except OSError:
+        return False
+
+
+def _is_refused(error: OSError | sqlite3.OperationalError) -> bool:
+    """Whether something could not be written, for want of permission."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+    return _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN)
+
+
+def _code(error: sqlite3.Error) -> int:
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+
+
+def damage_of(error: sqlite3.Error, place: str) -> StoreDamaged | None:
+    """What to say of an error that comes of a damaged file."""
+    code = _code(error)
+    if code == sqlite3.SQLITE_NOTADB:
+        return StoreDamaged(place, NOT_SQLITE)
+    if code in _DAMAGED or (not code and type(error) is sqlite3.OperationalError):  # text that is not UTF-8
+        return StoreDamaged(place, f"{error}; restore it from a backup with `restore`")
+    return None
 
 
 # --- forks

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.errors import UsageError, shown
+from holdfast.errors import RunDamaged, UsageError, shown
 from holdfast.model import Create, Entry, Filter, RunRecord
 from holdfast.stores.base import ending
 from holdfast.stores.joining import Asking
-from holdfast.stores.sqlite_file import Q
-from holdfast.stores.sqlite_rows import listed, page, record_of, row_of
+from holdfast.stores.sqlite_damage import check_no_id
+from holdfast.stores.sqlite_file import Q, damage_of
+from holdfast.stores.sqlite_rows import is_stored_entry, listed, page, record_of, row_of
 
 MAKE = Q["insert_run"].replace("INSERT INTO", "INSERT OR IGNORE INTO", 1)
 
@@ -28,6 +29,7 @@ class SqliteGuest:
                 "session.connection().connection.driver_connection"
             )
         self._db = connection
+        self._place = f"sqlite:///{path}"
         with self._cursor() as cursor:
             [file] = [file for _, name, file in cursor.execute("PRAGMA database_list") if name == "main"]
         if not file or not os.path.samefile(file, path):
@@ -47,6 +49,8 @@ class SqliteGuest:
         cursor.row_factory, self._db.text_factory = None, str
         try:
             yield cursor
+        except sqlite3.DatabaseError as error:
+            raise damage_of(error, self._place) or error from error
         finally:
             self._db.text_factory = kept
             cursor.close()
@@ -65,6 +69,8 @@ class SqliteGuest:
         rows = yield lambda: self._rows(query.replace("e.run = ?", f"e.run = {number}"), uid, seq, seq)
         if not rows:
             return None
+        if not is_stored_entry(rows[0]):
+            raise RunDamaged(uid, f"entry {seq} is not what was written; restore the run from a backup")
         [(number, kind, at, state, prev, hash, payload)] = rows
         return Entry(number, kind, at, state, prev or b"", hash, payload)
 
@@ -74,9 +80,12 @@ class SqliteGuest:
     def _create(self, write: Create) -> RunRecord:
         record, [entry] = write.record, write.entries
         with self._cursor() as cursor:
+            query = f"{Q['record']} WHERE r.id = ? AND r.hidden = 0"
+            row = cursor.execute(query, (record.id,)).fetchone()
+            if row is None:
+                check_no_id(cursor, Q["record"], self._place, record.id)
             if cursor.execute(MAKE, row_of(record)).rowcount == 1:
                 first = (cursor.lastrowid, entry.seq, entry.kind, entry.at, entry.state, entry.hash, entry.payload)
                 cursor.execute(Q["insert_entry"], first)
                 return ending(record, write.entries)
-            query = f"{Q['record']} WHERE r.id = ? AND r.hidden = 0"
             return record_of(cursor.execute(query, (record.id,)).fetchone())

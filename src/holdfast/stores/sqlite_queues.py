@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from heapq import merge
 from itertools import chain
 from typing import Any
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.model import Order, Status
 from holdfast.stores.admission import SUSPECT, Candidate, Held, admitted, full_lanes, is_limited
 from holdfast.stores.sqlite_file import Q
-from holdfast.stores.sqlite_rows import listed
+from holdfast.stores.sqlite_rows import listed, rows_of
 
 _HIGHEST = (1 << 63) - 1
 
@@ -23,10 +24,10 @@ def choose(db: sqlite3.Connection, order: Order, now: int, alive: Callable[[str]
     held = {name: _held(db, name, alive) for name, limits in order.queues.items() if is_limited(limits)}
     while True:
         chosen = admitted(order, _candidates(db, order, held, now, alive), held)
-        rows = [db.execute(f"{Q['record']} WHERE r.uid = ?", (uid,)).fetchone() for uid in chosen]
+        rows = [rows_of(db, f"{Q['record']} WHERE r.uid = ?", (uid,)) for uid in chosen]
         # One that is gone was deleted while this looked, outside of a transaction.
         damaged = {
-            uid for uid, row in zip(chosen, rows, strict=True) if row is None or listed(row).status is Status.BLOCKED
+            uid for uid, row in zip(chosen, rows, strict=True) if not row or listed(row[0]).status is Status.BLOCKED
         }
         if not damaged:
             return chosen
@@ -35,7 +36,7 @@ def choose(db: sqlite3.Connection, order: Order, now: int, alive: Callable[[str]
 
 def _held(db: sqlite3.Connection, queue: str, alive: Callable[[str], bool]) -> list[Held]:
     """What live workers hold of a queue."""
-    rows = db.execute(Q["held"], (queue,)).fetchall()
+    rows = rows_of(db, Q["held"], (queue,))
     living = {worker for worker in {row[0] for row in rows} if alive(worker)}
     return [Held(worker, lane) for worker, lane in rows if worker in living]
 
@@ -49,7 +50,7 @@ def _candidates(
 ) -> dict[str, Iterable[Candidate]]:
     """What each queue has for the worker: first what the dead left, then what is due."""
     left: dict[str, list[Candidate]] = {}
-    for worker in [row[0] for row in db.execute(Q["holders"])]:
+    for (worker,) in rows_of(db, Q["holders"]):
         if not alive(worker):
             for queue, candidate in _left_by(db, worker, order):
                 left.setdefault(queue, []).append(candidate)
@@ -69,13 +70,16 @@ def due_in(
     ready, waiting = (Q[name] % (_marks(names), lanes) for name in ("ready", "waiting"))
     for priority in _priorities(db, queue):
         values = (*names, *without)
-        rows = merge(
-            db.execute(ready, (queue, priority, *values)),
-            db.execute(waiting, (queue, priority, now, *values)),
-            key=_since,
-        )
-        for uid, lane, epoch, _ in rows:
-            yield Candidate(uid, lane, epoch != 0)
+        with (
+            closing(db.execute(ready, (queue, priority, *values))) as these,  # else what is read would stay as it is
+            closing(db.execute(waiting, (queue, priority, now, *values))) as those,
+        ):
+            for uid, lane, epoch, _ in merge(these, those, key=_since):
+                yield Candidate(_text(uid) or "", _text(lane), epoch != 0)
+
+
+def _text(stored: Any) -> str | None:
+    return stored.decode(errors="backslashreplace") if type(stored) is bytes else None
 
 
 def _since(row: tuple[Any, ...]) -> tuple[int, str]:
@@ -100,8 +104,8 @@ def _priorities(db: sqlite3.Connection, queue: str) -> Iterator[int]:
 def _left_by(db: sqlite3.Connection, worker: str, order: Order) -> Iterator[tuple[str, Candidate]]:
     """What a dead worker left of what is ordered, each with its queue."""
     queues, names = tuple(order.queues), tuple(order.workflows)
-    rows = db.execute(Q["left"] % (_marks(queues), _marks(names)), (worker, *queues, *names))
-    for uid, lane, queue, epoch, crashes, crashed_at, seq in rows.fetchall():
+    rows = rows_of(db, Q["left"] % (_marks(queues), _marks(names)), (worker, *queues, *names))
+    for uid, lane, queue, epoch, crashes, crashed_at, seq in rows:
         suspect = crashed_at == seq and type(crashes) is int and crashes >= SUSPECT
         yield queue, Candidate(uid, lane, epoch != 0, suspect)
 

@@ -1,7 +1,8 @@
-"""A run's record as a row of SQLite, and back; and a filter as SQL. No I/O."""
+"""What is stored as rows of SQLite, and back, with a checksum in each row; and a filter as SQL."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
@@ -10,13 +11,27 @@ import msgspec
 
 from holdfast.errors import RunDamaged, StoreDamaged
 from holdfast.model import Document, Filter, Item, Link, Rewind, RunRecord, Status
-from holdfast.stores.base import each_status, uids_within
+from holdfast.stores.base import Term, each_status, uids_within
 
 MAX_TIME = 253_402_300_800_000_000  # the year 10,000
 KNOWN_STATUSES = frozenset(Status)
 _decode_lineage = msgspec.json.Decoder(tuple[Link, ...]).decode
 _decode_rewinds = msgspec.json.Decoder(tuple[Rewind, ...]).decode
 _decode_tags = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def rows_of(db: sqlite3.Connection, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+    """All rows of a list. A text that is not UTF-8 is shown as far as it can be, so that it hides no other row."""
+    try:
+        return db.execute(statement, values).fetchall()
+    except sqlite3.OperationalError as error:
+        if getattr(error, "sqlite_errorcode", None):
+            raise
+    db.text_factory = lambda text: text.decode(errors="backslashreplace")
+    try:
+        return db.execute(statement, values).fetchall()
+    finally:
+        db.text_factory = str
 
 
 def row_of(record: RunRecord) -> tuple[Any, ...]:
@@ -49,7 +64,7 @@ def row_of(record: RunRecord) -> tuple[Any, ...]:
         record.crashed_at,
     )
     was = None if record.was is None else str(record.was)
-    return (*columns, _checksum(columns), _sealed_away(record.uid, record.away, was), was)
+    return (*columns, _checksum(columns), _sealed_away(record.uid, record.away, was), was, record.seq)
 
 
 def _sealed_away(uid: str, away: str | None, was: str | None) -> str | None:
@@ -70,11 +85,13 @@ def _checksum(columns: tuple[Any, ...]) -> bytes:
 
 
 def record_of(row: tuple[Any, ...]) -> RunRecord:
-    columns, checksum, (seq, hash, at, kind, state), (away, was) = row[:25], row[25], row[26:31], row[31:]
+    columns, checksum, (seq, hash, at, kind, state), (away, was, newest) = row[:25], row[25], row[26:31], row[31:]
     if _checksum(columns) != checksum:
         raise RunDamaged(str(row[1]), "its record was changed or damaged; restore the run from a backup")
     if not is_entry(seq, kind, at, state, hash):
         raise RunDamaged(str(row[1]), "its newest entry is missing or damaged; restore the run from a backup")
+    if newest is not None and (type(newest) is not int or newest > seq):
+        raise RunDamaged(str(row[1]), f"its journal ends at {seq}, before {newest!r}; restore the run from a backup")
     if columns[14] not in KNOWN_STATUSES:
         raise RunDamaged(str(row[1]), f"its status {columns[14]!r} is unknown here; a newer Holdfast wrote it")
     try:
@@ -128,6 +145,32 @@ def item_of(uid: str, key: Any, kind: Any, at: Any, sealed: Any, wakes: Any) -> 
     return Item(key, kind, at, payload, bool(wakes))
 
 
+def taken_seal(key: str) -> bytes:
+    """What stands in place of the payload of an item that was taken."""
+    return _checksum((key, "taken"))
+
+
+def taken_of(uid: str, key: Any, seal: Any) -> str:
+    """The key of an item that was taken; it has no seal if an older version took it."""
+    if type(key) is not str or seal not in (None, taken_seal(key)):
+        raise RunDamaged(uid, f"the inbox item {key!r} was changed or damaged; restore the run from a backup")
+    return key
+
+
+def worker_row(name: str, term: Term) -> tuple[Any, ...]:
+    """The columns of a worker, and a checksum over them."""
+    columns = (name, term.until, term.boot, term.ends)
+    return (*columns, _checksum(columns))
+
+
+def term_of(place: str, name: Any, until: Any, boot: Any, ends: Any, checksum: Any) -> Term:
+    """Until when a worker's leases hold; raises `StoreDamaged` if the row is not what was written."""
+    is_term = all(type(value) is int for value in (until, boot, ends))
+    if not is_term or checksum != _checksum((name, until, boot, ends)):
+        raise StoreDamaged(place, f"what it says of the worker {name!r} is damaged; start that worker again")
+    return Term(until, boot, ends)
+
+
 def document_row(kind: str, document: Document) -> tuple[Any, ...]:
     """The columns of a document, and a checksum over them."""
     columns = (kind, document.name, document.value, document.version)
@@ -178,8 +221,12 @@ def after_prefix(prefix: str) -> str | None:
     return end if not any("\ud800" <= character <= "\udfff" for character in prefix + end) else None
 
 
-def tagged(tags: str, name: str, value: str) -> bool:
-    return _decode_tags(tags).get(name) == value
+def tagged(tags: Any, name: str, value: str) -> bool:
+    """Whether these tags have this one. Those that are damaged have any, so that the run is listed as damaged."""
+    try:
+        return _decode_tags(tags).get(name) == value
+    except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
+        return True
 
 
 def newest_first(

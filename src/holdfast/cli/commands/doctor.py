@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import shutil
@@ -13,7 +14,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal, NamedTuple
-from urllib.parse import quote
 
 import click
 
@@ -29,6 +29,7 @@ from holdfast.stores.base import Examined
 
 LITTLE_SPACE = 1 << 30  # bytes free on the store's disk, below which it is told
 AUDITED = 200  # runs whose journals are verified without --full
+TOLD = 20  # damages to a file that are told one by one
 STUCK = timedelta(minutes=5)  # ready for so long, and nobody takes it
 _EXTRAS = {
     "cron": "cronsim",
@@ -144,6 +145,9 @@ def _disk(path: str) -> Iterator[Finding]:
         took = (time.monotonic() - began) * 1000
     except OSError as error:
         text = f"a file in {folder} cannot be written and synced: {error.strerror}"
+        if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+            yield Finding("warning", "read-only", text, "the store can be read; to work with it, check the permissions")
+            return
         yield Finding("problem", "sync", text, "check the permissions of the folder, and the disk")
         return
     yield Finding("ok", "sync", f"a write is synced to disk in {took:.1f} ms")
@@ -156,16 +160,21 @@ def _sqlite(path: str) -> Iterator[Finding]:
     import sqlite3
     from contextlib import closing
 
+    from holdfast.stores.sqlite_damage import examine as examine_file
+    from holdfast.stores.sqlite_file import Q, connect_to_read
+
     try:
-        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as db:
-            said = [str(row[0]) for row in db.execute("PRAGMA quick_check(5)")]
+        with closing(connect_to_read(path, sqlite3.Connection)) as db:
+            said = list(examine_file(db, Q, f"sqlite:///{path}"))
     except sqlite3.Error as error:
         said = [str(error)]
-    if said == ["ok"]:
+    if not said:
         size = os.path.getsize(path) / (1 << 20)
         yield Finding("ok", "file", f"{path} is sound, {size:,.1f} MiB (SQLite {sqlite3.sqlite_version})")
-    else:
-        yield Finding("problem", "file", f"{path} is damaged: {said[0]}", "restore a backup into a new store")
+    for text in said[:TOLD]:
+        yield Finding("problem", "file", f"{path} is damaged: {text}", "restore a backup into a new store")
+    if len(said) > TOLD:
+        yield Finding("problem", "file", f"{path}: {len(said) - TOLD} more of the kind")
 
 
 def _server(hf: Holdfast) -> Iterator[Finding]:

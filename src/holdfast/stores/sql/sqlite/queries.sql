@@ -16,7 +16,7 @@ SELECT e.seq, e.kind, e.at, e.state, x'', e.hash, x'' FROM entry e JOIN run r ON
 SELECT r.uid, r.id, r.created_at, r.root, r.base, r.workflow, r.tags, r.lineage, r.key_id, r.key_blob,
        r.queue, r.priority, r.lane, r.parent, r.status, r.epoch, r.worker, r.rewinds, r.rollback, r.wake_at, r.reason,
        r.hidden, r.chapter, r.crashes, r.crashed_at, r.checksum,
-       e.seq, e.hash, e.at, e.kind, e.state, r.away, r.was
+       e.seq, e.hash, e.at, e.kind, e.state, r.away, r.was, r.newest
 FROM run r
 LEFT JOIN entry e ON e.n = (SELECT n FROM entry WHERE run = r.n ORDER BY seq DESC LIMIT 1)
 
@@ -26,23 +26,24 @@ FROM run_tag t CROSS JOIN run r ON r.uid = t.uid
 -- name: insert_run
 INSERT INTO run (uid, id, created_at, root, base, workflow, tags, lineage, key_id, key_blob,
                  queue, priority, lane, parent, status, epoch, worker, rewinds, rollback, wake_at, reason, hidden,
-                 chapter, crashes, crashed_at, checksum, away, was)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                 chapter, crashes, crashed_at, checksum, away, was, newest)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: update_run
 UPDATE run SET uid = ?, id = ?, created_at = ?, root = ?, base = ?, workflow = ?, tags = ?, lineage = ?,
                key_id = ?, key_blob = ?, queue = ?, priority = ?, lane = ?, parent = ?, status = ?, epoch = ?, worker = ?, rewinds = ?,
                rollback = ?, wake_at = ?, reason = ?, hidden = ?, chapter = ?, crashes = ?, crashed_at = ?, checksum = ?,
-               away = ?, was = ?
+               away = ?, was = ?, newest = ?
 WHERE uid = ?
 
 -- name: ready
-SELECT uid, lane, epoch, created_at FROM run INDEXED BY run_ready
+-- Texts as bytes: of one that is damaged, the others are read all the same.
+SELECT CAST(uid AS BLOB), CAST(lane AS BLOB), epoch, created_at FROM run INDEXED BY run_ready
 WHERE queue = ? AND priority = ? AND status = 'ready' AND worker IS NULL AND hidden = 0
 AND +workflow IN (%s)%s ORDER BY created_at, uid
 
 -- name: waiting
-SELECT uid, lane, epoch, wake_at FROM run INDEXED BY run_waiting
+SELECT CAST(uid AS BLOB), CAST(lane AS BLOB), epoch, wake_at FROM run INDEXED BY run_waiting
 WHERE queue = ? AND priority = ? AND wake_at <= ? AND status = 'waiting' AND worker IS NULL AND hidden = 0
 AND +workflow IN (%s)%s ORDER BY wake_at, uid
 
@@ -107,17 +108,16 @@ WHERE e.run = ? AND e.seq BETWEEN ? AND ?
 SELECT 1 FROM inbox i JOIN run r ON r.n = i.run WHERE r.uid = ? AND i.taken = 0 AND i.wakes = 1 LIMIT 1
 
 -- name: inbox
-SELECT i.key, i.kind, i.at, i.payload, i.wakes FROM inbox i JOIN run r ON r.n = i.run
-WHERE r.uid = ? AND i.taken = 0 ORDER BY i.n
+SELECT key, kind, at, payload, wakes FROM inbox INDEXED BY inbox_again WHERE run = ? AND taken = 0 ORDER BY n
 
 -- name: taken
-SELECT i.key FROM inbox i JOIN run r ON r.n = i.run WHERE r.uid = ? AND i.taken = 1 ORDER BY i.key
+SELECT key, payload FROM inbox INDEXED BY inbox_again WHERE run = ? AND taken = 1 ORDER BY key
 
 -- name: post
 INSERT INTO inbox (run, key, kind, at, payload, wakes, taken) VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING
 
 -- name: take
-UPDATE inbox SET taken = 1, payload = NULL WHERE run = (SELECT n FROM run WHERE uid = ?) AND key = ?
+UPDATE inbox SET taken = 1, payload = ? WHERE run = ? AND key = ?
 
 -- name: redact
 UPDATE entry SET payload = ? WHERE run = (SELECT n FROM run WHERE uid = ?) AND seq = ?
@@ -140,17 +140,18 @@ WHERE r.n IN (SELECT l.child FROM link l JOIN run a ON a.n = l.ancestor WHERE a.
 ORDER BY r.uid DESC LIMIT ?
 
 -- name: workers
-SELECT name, until, boot, ends FROM worker ORDER BY name
+SELECT name, until, boot, ends, checksum FROM worker ORDER BY name
 
 -- name: count
 SELECT count(*) FROM (SELECT 1 FROM run INDEXED BY run_by_status WHERE status = ? AND hidden = 0 LIMIT ?)
 
 -- name: term
-SELECT until, boot, ends FROM worker WHERE name = ?
+SELECT name, until, boot, ends, checksum FROM worker WHERE name = ?
 
 -- name: beat
-INSERT INTO worker (name, until, boot, ends) VALUES (?, ?, ?, ?)
-ON CONFLICT (name) DO UPDATE SET until = excluded.until, boot = excluded.boot, ends = excluded.ends
+INSERT INTO worker (name, until, boot, ends, checksum) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (name) DO UPDATE
+SET until = excluded.until, boot = excluded.boot, ends = excluded.ends, checksum = excluded.checksum
 
 -- name: retire
 DELETE FROM worker WHERE name = ?

@@ -2,7 +2,11 @@
 --
 -- A run's record, its journal, and its inbox.
 --
---   run     who it is, who holds it, in what state it is. A plain step does not touch it.
+-- Where it matters that nothing is overlooked there are two indexes: one that is damaged says that a thing is not
+-- there, and then the other one is asked.
+--
+--   run     who it is, who holds it, in what state it is. A plain step does not touch it. ``newest`` is the number of its
+--           newest entry when the row was last written: a journal that ends before it was cut short.
 --   run_tag which runs have which tags.
 --   entry   the journals, in the order of their commits; found by (run, seq). Never rewritten, but for an erased payload.
 --   link    which runs share the entries of which: a run with a link to it is hidden, not deleted.
@@ -46,10 +50,12 @@ CREATE TABLE run (
     crashed_at INTEGER NOT NULL,
     checksum   BLOB NOT NULL,
     away       TEXT,
-    was        TEXT
+    was        TEXT,
+    newest     INTEGER
 );
 
 CREATE UNIQUE INDEX run_by_id ON run (id) WHERE hidden = 0;
+CREATE INDEX run_by_any_id ON run (id);
 CREATE INDEX run_by_status ON run (status, uid);
 CREATE INDEX run_by_workflow ON run (workflow, uid) WHERE workflow IS NOT NULL;
 CREATE INDEX run_by_worker ON run (worker) WHERE worker IS NOT NULL;
@@ -117,12 +123,14 @@ CREATE TABLE inbox (
 );
 
 CREATE UNIQUE INDEX inbox_by_key ON inbox (run, key);
+CREATE INDEX inbox_again ON inbox (run, taken, key);
 
 CREATE TABLE worker (
-    name  TEXT PRIMARY KEY,
-    until INTEGER NOT NULL,
-    boot  INTEGER,
-    ends  INTEGER
+    name     TEXT PRIMARY KEY,
+    until    INTEGER NOT NULL,
+    boot     INTEGER,
+    ends     INTEGER,
+    checksum BLOB
 ) WITHOUT ROWID;
 
 CREATE TABLE document (
@@ -133,3 +141,5 @@ CREATE TABLE document (
     checksum BLOB NOT NULL,
     PRIMARY KEY (kind, name)
 ) WITHOUT ROWID;
+
+CREATE INDEX document_by_name ON document (name, kind);
