@@ -481,4 +481,19 @@ MUTANTS: list[Mutant] = [
         "WHERE ? IS NOT NULL AND priority = ? AND status = 'ready'",
         f'{SQLITE} -k "given_queues_and_workflows"',
     ),
+    # Clocks that are changed
+    Mutant(
+        "tick-in-the-gap-is-lost",
+        "src/holdfast/engine/cron.py",
+        "        if is_left_out:\n",
+        "        if is_left_out:\n            continue\n",
+        "tests/workflows/test_cron.py",
+    ),
+    Mutant(
+        "fixed-time-follows-the-hours",
+        "src/holdfast/engine/cron.py",
+        "    return len(simulated(cron, datetime.min).hours) == HOURS\n",
+        "    return True\n",
+        "tests/workflows/test_cron.py",
+    ),
 ]

@@ -12,11 +12,14 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import struct
 import time
 from contextlib import suppress
+from typing import NamedTuple
 
 _flock, _AT_ONCE, _FREE = fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN  # at hand: each write needs them
 _open: set[LockFile] = set()
+_PID, _TIME = struct.Struct("<q"), struct.Struct("<d")
 
 
 class LockFile:
@@ -65,17 +68,25 @@ class LockFile:
             os.close(fd)
 
 
+class Holder(NamedTuple):
+    """The process that has a turn, or had the last one."""
+
+    pid: int
+    since: float  # seconds since 1970
+
+
 class Turns(LockFile):
     """A lock by which several take turns, and which tells whether another one had a turn meanwhile.
 
-    Who has the lock leaves a mark in its file. While the mark is one's own, nobody else has had it.
+    Who has the lock leaves a mark in its file: its process and a random number. While the mark is one's own, nobody
+    else has had it. Behind the mark is the time of the last turn, for those who wait in vain.
     """
 
     def __init__(self, path: str) -> None:
         super().__init__(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         self.in_a_row = False  # whether nobody else had a turn before the present one
-        self._name = os.urandom(16)
-        os.ftruncate(self.fd, len(self._name))
+        self._name = _PID.pack(os.getpid()) + os.urandom(8)
+        os.ftruncate(self.fd, len(self._name) + _TIME.size)
         # Python keeps a copy of the file that it maps. A copy of the locked one would keep the lock in a forked child.
         other = os.open(path, os.O_RDWR)
         try:
@@ -92,7 +103,15 @@ class Turns(LockFile):
         self.in_a_row = self._mark[:] == self._name
         if not self.in_a_row:
             self._mark[:] = self._name
+        os.pwrite(self.fd, _TIME.pack(time.time()), len(self._name))
         return True
+
+    def holder(self) -> Holder | None:
+        """Who has the turn, or had the last one; None if nobody had any."""
+        mark = os.pread(self.fd, len(self._name) + _TIME.size, 0)
+        if len(mark) < len(self._name) + _TIME.size or not any(mark):
+            return None
+        return Holder(*_PID.unpack_from(mark), *_TIME.unpack_from(mark, len(self._name)))
 
     def close(self) -> None:
         super().close()

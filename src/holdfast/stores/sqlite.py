@@ -27,7 +27,6 @@ from holdfast.errors import (
     RunDamaged,
     RunExists,
     RunNotFound,
-    StoreBusy,
 )
 from holdfast.model import (
     Append,
@@ -62,7 +61,7 @@ from holdfast.stores.base import (
     swept,
     woken,
 )
-from holdfast.stores.sqlite_file import BUSY_SECONDS, Q, SqliteFile
+from holdfast.stores.sqlite_file import Q, SqliteFile
 from holdfast.stores.sqlite_guest import SqliteGuest
 from holdfast.stores.sqlite_queues import choose, due_in
 from holdfast.stores.sqlite_rows import (
@@ -296,8 +295,7 @@ class SqliteStore(SqliteFile):
                 self._check_free()
             turns = self._writer_lock
             try:  # see `_writing`
-                if not turns.take_within(BUSY_SECONDS):
-                    raise StoreBusy(self.place)
+                self._take_turn()
                 self._roll_back()
                 known = turns.in_a_row and _continues(self._last, write)
                 self._last = None
@@ -310,6 +308,8 @@ class SqliteStore(SqliteFile):
                 return made
             except sqlite3.Error as error:
                 self._raise(error)
+            except OSError as error:
+                self._raise_of_system(error)
             finally:
                 turns.free()
 

@@ -1,7 +1,8 @@
 """An open SQLite file: its connections, its transactions, its errors, and what a fork of the process does to it.
 
 Every write transaction first takes an operating-system lock beside the database, then SQLite's own: writers of
-several processes take turns there, instead of meeting "database is locked".
+several processes take turns there, instead of meeting "database is locked". Who only reads takes neither, so a writer
+that stands still is in nobody's way but the other writers', who are told which process it is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import cache
 from typing import Any, NoReturn, TypeVar
 
 from holdfast.errors import (
@@ -26,6 +28,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.model import Append
+from holdfast.stores import busy
 from holdfast.stores.base import READER, WRITER
 from holdfast.stores.locks import Turns, WorkerLocks
 from holdfast.stores.sqlite_lent import LentConnection
@@ -53,6 +56,7 @@ _DAMAGED = frozenset(
 )
 
 
+@cache
 def migrations() -> list[tuple[int, str]]:
     """The numbered migrations, as (number, SQL)."""
     found = []
@@ -99,8 +103,6 @@ class SqliteFile:
         self._locks = WorkerLocks(self.path + ".locks")
         self._writer_lock = Turns(os.path.join(self.path + ".locks", "writer"))
         try:
-            if not self._writer_lock.take_within(BUSY_SECONDS):
-                raise StoreBusy(self.place)
             self._db = self._connect(LentConnection)
             self._cursor: sqlite3.Cursor = self._db.cursor()
             try:
@@ -119,6 +121,10 @@ class SqliteFile:
             raise
         self._writer_lock.free()
 
+    def _take_turn(self) -> None:
+        if not self._writer_lock.take_within(BUSY_SECONDS):
+            raise StoreBusy(self.place, busy.told(self._writer_lock.holder(), BUSY_SECONDS))
+
     def _look(self) -> None:
         """Refuse a file that is not ours before anything is put beside it.
 
@@ -134,6 +140,8 @@ class SqliteFile:
     def _connect(self, kind: type[C]) -> C:
         db = kind(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
+            if self._version_of(db) != migrations()[-1][0]:
+                self._take_turn()  # to make or migrate it; else nothing is written, and no writer is waited for
             self._check_owner(db)
             db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
             db.execute("PRAGMA journal_mode = WAL")
@@ -154,7 +162,7 @@ class SqliteFile:
 
     def _migrate(self) -> None:
         db = self._db
-        version = self._schema_version()
+        version = self._version_of(db)
         if version:
             needed = dict(db.execute("SELECT name, value FROM meta"))
             if not all(type(needed.get(name)) is int for name in ("oldest_reader", "oldest_writer")):
@@ -171,8 +179,8 @@ class SqliteFile:
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             self._commit()
 
-    def _schema_version(self) -> int:
-        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
+    def _version_of(self, db: sqlite3.Connection) -> int:
+        return int(db.execute("PRAGMA user_version").fetchone()[0])
 
     def drop(self) -> None:
         with self._lock, self._read_lock:
@@ -200,8 +208,7 @@ class SqliteFile:
             self._check_free()
             with self._translated():
                 try:  # an interrupt can come as soon as the lock is taken; to free one that is not held does no harm
-                    if not self._writer_lock.take_within(BUSY_SECONDS):
-                        raise StoreBusy(self.place)
+                    self._take_turn()
                     self._last = None
                     self._roll_back()
                     self._cursor.execute("BEGIN IMMEDIATE")
@@ -299,15 +306,18 @@ class SqliteFile:
             yield
         except sqlite3.Error as error:
             self._raise(error)
-        except (PermissionError, NotADirectoryError) as error:
-            raise StoreReadOnly(self.place, f"{error.strerror}: {error.filename}; check the permissions") from error
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise StoreFull(self.place) from error
-            problem = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
-            raise StoreError(self.place, f"{problem}; check the path, or choose another one") from error
+            self._raise_of_system(error)
         except UnicodeDecodeError as error:  # of a message that quotes the damaged place
             raise StoreDamaged(self.place, f"{error}; restore it from a backup with `restore`") from error
+
+    def _raise_of_system(self, error: OSError) -> NoReturn:
+        if isinstance(error, PermissionError | NotADirectoryError):
+            raise StoreReadOnly(self.place, f"{error.strerror}: {error.filename}; check the permissions") from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFull(self.place) from error
+        problem = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+        raise StoreError(self.place, f"{problem}; check the path, or choose another one") from error
 
     def _raise(self, error: sqlite3.Error) -> NoReturn:
         if isinstance(error, sqlite3.IntegrityError):
@@ -321,7 +331,7 @@ class SqliteFile:
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
             raise StoreReadOnly(self.place, f"{error}; check the permissions of the file and its folder") from error
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise StoreBusy(self.place) from error
+            raise StoreBusy(self.place, busy.told_of_sqlite(self.path, BUSY_SECONDS)) from error
         if code == sqlite3.SQLITE_IOERR:
             self._unusable = f"a write to the disk failed ({error})"
             raise StoreUnusable(self.place, f"{self._unusable}; check the disk, then open the store again") from error
