@@ -899,4 +899,19 @@ MUTANTS: list[Mutant] = [
         "            if False:",
         'tests/integrations/langgraph/test_writers.py -k "come_after" --timeout 20',
     ),
+    # A process that is stopped in the middle of a write
+    Mutant(
+        "opening-waits-for-the-writer",
+        "src/holdfast/stores/sqlite_file.py",
+        "            if self._version_of(db) != migrations()[-1][0]:\n",
+        "            if not hasattr(self, '_reader'):\n",
+        "tests/processes/test_stopped_writers.py",
+    ),
+    Mutant(
+        "holder-since-its-first-turn",
+        "src/holdfast/stores/locks.py",
+        "        os.pwrite(self.fd, _TIME.pack(time.time()), len(self._name))\n",
+        "",
+        'tests/engine/test_sqlite.py -k "since_its_present_turn"',
+    ),
 ]

@@ -495,4 +495,41 @@ MUTANTS: list[Mutant] = [
         "WHERE ? IS NOT NULL AND priority = ? AND status = 'ready'",
         f'{SQLITE} -k "given_queues_and_workflows"',
     ),
+    # Clocks that are changed
+    Mutant(
+        "tick-in-the-gap-is-lost",
+        "src/holdfast/engine/cron.py",
+        "        if is_left_out:\n",
+        "        if is_left_out:\n            continue\n",
+        "tests/workflows/test_cron.py",
+    ),
+    Mutant(
+        "fixed-time-follows-the-hours",
+        "src/holdfast/engine/cron.py",
+        "    return len(simulated(cron, datetime.min).hours) == HOURS\n",
+        "    return True\n",
+        "tests/workflows/test_cron.py",
+    ),
+    # Values of secrets
+    Mutant(
+        "secret-in-a-value",
+        "src/holdfast/codec/values.py",
+        "            self.refuse_secrets(to_text(tree), path, tree)\n",
+        "            pass\n",
+        'tests/workflows/test_secret_values.py -k "sqlite and whatever"',
+    ),
+    Mutant(
+        "secret-in-an-entry",
+        "src/holdfast/engine/lease.py",
+        "            payload = to_text(data)\n            self._journals.codec.refuse_secrets(payload, what)\n",
+        "            payload = to_text(data)\n",
+        'tests/workflows/test_secret_values.py -k "sqlite and lets_out"',
+    ),
+    Mutant(
+        "secret-in-an-id",
+        "src/holdfast/engine/journals.py",
+        '        self.codec.refuse_secrets(to_text(texts), "id, tags, queue or key of the run")\n',
+        "",
+        'tests/workflows/test_secret_values.py -k "sqlite and outside"',
+    ),
 ]

@@ -18,6 +18,8 @@ Lookup: TypeAlias = Mapping[str, Value] | Callable[[str], Value | None]
 
 # Every secret that this process made and still holds, by token.
 _made_here: WeakValueDictionary[str, Secret] = WeakValueDictionary()
+# The names of all secrets that this process ever had: as long as there is none, there is nothing to look for.
+names: set[str] = set()
 
 
 class Secret:
@@ -49,6 +51,7 @@ class Secret:
         if not isinstance(name, str) or not name:
             raise UsageError(f"the name of a secret is a text that is not empty, not {name!r}")
         self.name = name
+        names.add(name)
         self._token = token
         self._env = env
         self._lookup = lookup
@@ -121,9 +124,15 @@ def from_tag(tag: dict[str, Any], lookup: Lookup | None) -> Secret:
     return secret
 
 
-def known_values(secrets: Mapping[str, Secret]) -> set[Value]:
-    """The values of these secrets, and of all that were made here, as far as they are known by now."""
-    # Not values(): another thread may make a secret meanwhile.
+def known_values(secrets: Mapping[str, Secret]) -> set[tuple[str, Value]]:
+    """Names and values of these secrets, and of all that were made here, as far as they are known by now."""
+    # Copies: another thread may make a secret meanwhile.
     alive = [ref() for ref in _made_here.valuerefs()]
-    found = {secret._value for secret in [*alive, *secrets.values()] if secret is not None}
-    return {value for value in found if value is not None}
+    found = {(secret.name, secret._value) for secret in [*alive, *list(secrets.values())] if secret is not None}
+    return {(name, value) for name, value in found if value is not None}
+
+
+def exposed(names: list[str]) -> str:
+    """Why a value is refused that has the value of a secret in it."""
+    which = f"secret {min(names)!r}" if names else "a secret"
+    return f"it holds the value of {which}, which is never stored; give the Secret itself, or leave the value out"

@@ -222,7 +222,7 @@ def test_scrub_knows_what_was_read(codec: Codec) -> None:
 def test_scrub_of_a_tree(codec: Codec) -> None:
     secret = Secret(VALUE)
     value = [VALUE, {VALUE: 1, "$": VALUE}, (VALUE,), {1: VALUE}, bytearray(VALUE.encode()), secret, 5, {VALUE}]
-    tree = codec.scrub_tree(codec.encode([*value, Settings(secret)]))
+    tree = codec.encode_scrubbed([*value, Settings(secret)])
     back = codec.decode(tree)
     assert back == [
         "***",

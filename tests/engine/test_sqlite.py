@@ -3,12 +3,14 @@
 import fcntl
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import holdfast
 from holdfast.stores import sqlite_file
+from holdfast.stores.locks import WriterLock
 
 
 def test_a_writer_that_stands_still_is_reported_after_a_while(memdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,13 +20,27 @@ def test_a_writer_that_stands_still_is_reported_after_a_while(memdir: Path, monk
         fd = os.open(memdir / "runs.db.locks" / "writer", os.O_RDWR)
         fcntl.flock(fd, fcntl.LOCK_EX)
         started = time.monotonic()
-        with pytest.raises(holdfast.StoreBusy, match="another process kept the store locked"):
+        with pytest.raises(holdfast.StoreBusy, match="kept the store locked since"):
             run.save({})
         assert time.monotonic() - started >= 0.2
         assert run.checkpoint().state is None, "reading goes on meanwhile"
         os.close(fd)
         run.save({"n": 1})
         assert run.checkpoint().state == {"n": 1}
+
+
+def test_a_holder_is_named_since_it_took_the_lock(memdir: Path) -> None:
+    with closing(WriterLock(str(memdir / "writer"))) as lock, closing(WriterLock(str(memdir / "writer"))) as waiting:
+        assert waiting.holder() is None
+        assert lock.take_within(1)
+        first = waiting.holder()
+        lock.free()
+        assert lock.take_within(1)
+        second = waiting.holder()
+    assert first is not None
+    assert second is not None
+    assert first.pid == second.pid == os.getpid()
+    assert first.since < second.since <= time.time()
 
 
 def test_pure_growth_never_stores_a_second_copy_though_text_compresses(memdir: Path) -> None:

@@ -1,8 +1,10 @@
 """When a schedule is due: cron expressions in time zones, also when clocks are changed, and what was missed."""
 
 import random
-from datetime import UTC, datetime
-from itertools import islice, pairwise
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import islice, pairwise, product
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -76,6 +78,77 @@ def test_ticks_only_grow() -> None:
     for tz in (OSLO, NEW_YORK, SANTIAGO):
         found = list(islice(ticks("*/20 * * * *", tz, micros("2024-01-01T00:00")), size(7_500, 26_000)))
         assert all(before < after for before, after in pairwise(found))
+
+
+# --- against an oracle that looks at every minute
+
+ALL = range(24)
+TIMES = {  # each as five fields, if it has no seconds, and as six: seconds, minutes, hours
+    **{f"30 {hour}": ([0], [30], [hour]) for hour in ALL},
+    **{f"20 0,10 {hour}": ([20], [0, 10], [hour]) for hour in range(5)},
+    "5 59 1,2,3": ([5], [59], [1, 2, 3]),
+    "*/20 15 0-3": ([0, 20, 40], [15], [0, 1, 2, 3]),
+    "*/30 2": ([0], [0, 30], [2]),
+    "45 */2": ([0], [45], list(range(0, 24, 2))),
+    "15 *": ([0], [15], ALL),
+    "*/7 *": ([0], list(range(0, 60, 7)), ALL),
+    "30 45 *": ([30], [45], ALL),
+    "*/15 0,40 *": ([0, 15, 30, 45], [0, 40], ALL),
+    "10 0-23": ([0], [10], ALL),
+}
+# Where and when clocks are changed: also at midnight, by half an hour, and on the southern half of the earth.
+PLACES = {
+    OSLO: ("2024-03-31", "2024-10-27"),
+    NEW_YORK: ("2024-03-10", "2024-11-03"),
+    SANTIAGO: ("2024-09-08", "2024-04-07"),
+    "Australia/Lord_Howe": ("2024-10-06", "2024-04-07"),
+    "Asia/Beirut": ("2024-03-31", "2024-10-27"),
+    "America/St_Johns": ("2024-03-10", "2024-11-03"),
+    "Asia/Kathmandu": ("2024-03-31", "2024-10-27"),
+}
+
+
+@cache
+def notes(tz: str, first: datetime) -> tuple[list[tuple[datetime, datetime]], dict[datetime, datetime]]:
+    """What a clock on the wall shows, minute by minute, and when it shows each time for the first time."""
+    zone = ZoneInfo(tz)
+    moments = [first + timedelta(minutes=n) for n in range(-24 * 60, 4 * 24 * 60)]
+    shown = [(moment, moment.astimezone(zone).replace(tzinfo=None, fold=0)) for moment in moments]
+    return shown, {wall: moment for moment, wall in reversed(shown)}
+
+
+def looked_up(tz: str, first: datetime, times: tuple[Sequence[int], Sequence[int], Sequence[int]]) -> list[int]:
+    """The ticks of three days, looked up in the notes."""
+    seconds, minutes, hours = times
+    shown, first_time = notes(tz, first)
+    found: set[datetime] = set()
+    if len(hours) == 24:
+        found = {m + timedelta(seconds=s) for m, wall in shown if wall.minute in minutes for s in seconds}
+    else:
+        after_gap = [later for (_, before), later in pairwise(shown) if later[1] - before > timedelta(minutes=1)]
+        for day, hour, minute in product(range(6), hours, minutes):
+            wanted = shown[0][1].replace(hour=0, minute=0) + timedelta(days=day, hours=hour, minutes=minute)
+            if wanted in first_time:
+                found |= {first_time[wanted] + timedelta(seconds=s) for s in seconds}
+            else:
+                found |= {moment for moment, wall in after_gap if wall.date() == wanted.date()}
+    return sorted(int(m.timestamp()) * SECOND for m in found if first < m <= first + timedelta(days=3))
+
+
+@pytest.mark.parametrize("tz", PLACES)
+def test_five_fields_and_six_keep_the_same_promise_at_every_hour_of_every_change(tz: str) -> None:
+    for change, (times, fields) in product(PLACES[tz], TIMES.items()):
+        first = datetime.fromisoformat(change).replace(tzinfo=UTC) - timedelta(days=1, hours=6)
+        expected = looked_up(tz, first, fields)
+        crons = [f"{times} * * *"] if len(times.split()) == 3 else [f"{times} * * *", f"0 {times} * * *"]
+        for cron in crons:
+            found = list(islice(ticks(cron, tz, int(first.timestamp()) * SECOND), len(expected)))
+            assert told(found) == told(expected), (cron, change)
+            assert found == expected, (cron, change)
+        between = random.Random(times).sample(expected, min(len(expected), 5))
+        assert [last_tick(crons[-1], tz, at) for at in between] == between
+        for before, after in islice(pairwise(expected), 5):
+            assert last_tick(crons[-1], tz, after - 1) == before
 
 
 # --- what was missed

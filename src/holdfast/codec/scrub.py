@@ -2,6 +2,9 @@
 
 A value is replaced as it is, and in the spellings that it has in messages: as `repr`, `ascii` and JSON write it, and as
 part of a URL. Short values stand in too many harmless places to be replaced.
+
+What holds a value and cannot be replaced, because a program is to read it again, is refused (`Scrub.is_in`): a value
+of eight characters or more anywhere in a text, a shorter one where it is a whole text.
 """
 
 from __future__ import annotations
@@ -9,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from .tree import TAG, from_base64, to_base64
 
 MARK = "***"
 _SHORTEST = 4
+_FOUND_ANYWHERE = 8
 
 
 class Scrub:
@@ -23,6 +29,12 @@ class Scrub:
         # The longest first: one secret may be a part of another.
         self._texts = sorted({text for value in long for text in spellings(value)}, key=len, reverse=True)
         self._bytes = sorted({_as_bytes(value) for value in long}, key=len, reverse=True)
+        quoted = [msgspec.json.encode(text) for text in self._texts if _is_text(text)]
+        self._needles = [text if len(text) < _FOUND_ANYWHERE + 2 else text[1:-1] for text in quoted]
+
+    def is_in(self, text: bytes) -> bool:
+        """Whether one of the values is in a JSON text."""
+        return any(needle in text for needle in self._needles)
 
     def text(self, text: str) -> str:
         for secret in self._texts:
@@ -62,6 +74,15 @@ class Scrub:
         for secret in self._bytes:
             data = data.replace(secret, MARK.encode())
         return data
+
+
+def _is_text(text: str) -> bool:
+    """Whether it can be a part of JSON: lone surrogates cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _as_bytes(value: str | bytes) -> bytes:

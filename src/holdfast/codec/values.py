@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from typing import Any, TypeVar, overload
 
 from ..errors import NotStorable, TypeMissing, UsageError
-from ..secret import Lookup, Secret, from_tag, known_values, to_tag
+from ..secret import Lookup, Secret, exposed, from_tag, known_values, to_tag
+from ..secret import names as secret_names
+from .frame import to_text
 from .readonly import ReadOnlyDict, ReadOnlyList, ReadOnlySet, original
 from .refused import Damaged, Refused, TooDeep, key_part
 from .registry import Custom, Entry, Registry, Upgrades
@@ -56,6 +59,7 @@ class Codec:
         self._lookup = secrets
         # Every secret that was written or read, by token: kept alive, so that reading finds it again.
         self.secrets: dict[str, Secret] = {}
+        self._scrubbed: tuple[frozenset[str | bytes], Scrub] = frozenset(), Scrub(())
         self._registry = Registry()
         self._writers = _Writers(self._learn)
         self._builtin: dict[type, Writer] = {
@@ -141,7 +145,20 @@ class Codec:
         return add if cls is None else add(cls)
 
     def encode(self, value: Any, path: str = "value") -> Tree:
-        """The tree of a value, in containers of its own; raises `NotStorable` with the path to what cannot be kept."""
+        """The tree of a value, in containers of its own; raises `NotStorable` with the path to what cannot be kept.
+
+        The value of a secret cannot: see `refuse_secrets`.
+        """
+        tree = self._encode(value, path)
+        if secret_names:
+            self.refuse_secrets(to_text(tree), path, tree)
+        return tree
+
+    def encode_scrubbed(self, value: Any) -> Tree:
+        """The tree of a value, with ``***`` for the values of secrets in its texts and bytes."""
+        return self._scrub().tree(self._encode(value, "value"))  # type: ignore[no-any-return]
+
+    def _encode(self, value: Any, path: str) -> Tree:
         try:
             return self._writers[type(value)](value, 0)
         except TooDeep as refused:
@@ -158,13 +175,13 @@ class Codec:
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, Any]]:
         """The arguments of a call as trees; raises `NotStorable` with the name of the function and the argument."""
-        writers = self._writers
-        try:
-            trees = [writers[type(value)](value, 0) for value in args]
-            return trees, {word: writers[type(value)](value, 0) for word, value in kwargs.items()} if kwargs else {}
-        except (Refused, RecursionError):  # told below, with the path to it, which is seldom needed
-            trees = [self.encode(value, f"{name}.args[{n}]") for n, value in enumerate(args)]
-            return trees, {word: self.encode(value, f"{name}.{word}") for word, value in kwargs.items()}
+        if not secret_names:
+            writers = self._writers
+            with suppress(Refused, RecursionError):  # told below, with the path to it, which is seldom needed
+                trees = [writers[type(value)](value, 0) for value in args]
+                return trees, {word: writers[type(value)](value, 0) for word, value in kwargs.items()} if kwargs else {}
+        trees = [self.encode(value, f"{name}.args[{n}]") for n, value in enumerate(args)]
+        return trees, {word: self.encode(value, f"{name}.{word}") for word, value in kwargs.items()}
 
     def decode(self, tree: Tree, as_type: Any = None, path: str = "value") -> Any:
         """The value of a tree, in containers of its own.
@@ -189,12 +206,20 @@ class Codec:
         """The text with ``***`` for the value of every secret that is known here; see `scrub`."""
         return self._scrub().text(text)
 
-    def scrub_tree(self, tree: Tree) -> Tree:
-        """The tree with ``***`` for such values in its texts and bytes."""
-        return self._scrub().tree(tree)  # type: ignore[no-any-return]
+    def refuse_secrets(self, text: bytes, what: str, tree: Tree = None) -> None:
+        """Raise `NotStorable` if this JSON, or bytes in its tree, have the value of a secret that is known here."""
+        if not secret_names:
+            return
+        scrub = self._scrub()
+        if scrub.is_in(text) or (b'"$":"byte' in text and scrub.tree(tree) != tree):
+            named = [name for name, value in known_values(self.secrets) if Scrub([value]).is_in(text)]
+            raise NotStorable(what, exposed(named))
 
     def _scrub(self) -> Scrub:
-        return Scrub(known_values(self.secrets))
+        values = frozenset(value for _, value in known_values(self.secrets))
+        if values != self._scrubbed[0]:
+            self._scrubbed = values, Scrub(values)
+        return self._scrubbed[1]
 
     raw = staticmethod(raw)
     digest = staticmethod(digest)

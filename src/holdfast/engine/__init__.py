@@ -248,7 +248,7 @@ class Holdfast(Operable):
             key_id=key.key_id if key else None,
             key_blob=key.blob if key else None,
         )
-        return Create(record, (next_entry(root, 0, Kind.CREATED, now, None, payload),))
+        return self._journals.create(record, (next_entry(root, 0, Kind.CREATED, now, None, payload),))
 
     def _check_same(self, record: RunRecord, workflow: str | None, digest: str | None) -> None:
         if workflow is not None and record.workflow != workflow:

@@ -262,7 +262,7 @@ def create_of(
         worker=worker,
         wake_at=place.wake_at,
     )
-    return Create(record, (next_entry(root, 0, Kind.CREATED, now, None, payload),)), data
+    return engine.journals.create(record, (next_entry(root, 0, Kind.CREATED, now, None, payload),)), data
 
 
 def _check_same(engine: Engine, record: RunRecord, beginning: Beginning, first: Entry | None = None) -> None:

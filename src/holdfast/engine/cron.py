@@ -1,14 +1,17 @@
 """When a schedule is due: the ticks of a cron expression in a time zone. No I/O.
 
-cronsim does as Debian's cron does when clocks are changed. What runs at fixed times of the day runs once on every day,
-also on the one where that time is left out (then right after the gap) or comes twice (then the first time); what runs
-every hour or more often follows the hours as they pass.
+What runs at fixed times of the day runs once on every day, also on the one where that time is left out (then right
+after the gap) or comes twice (then the first time); what runs in every hour follows the hours as they pass.
+
+cronsim finds the times that an expression names. It is asked for those of a clock that is never changed, with five
+fields and with six, so what becomes of them when clocks are changed is decided here alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 MINUTE = 60_000_000
 GRACE = MINUTE  # what is later than this was missed
+HOURS, SECOND = 24, timedelta(seconds=1)
+FIFTY_YEARS = 50 * 366 * 24 * 60 * MINUTE
 EXAMPLE = "'0 9 * * 1-5' is 9 o'clock from Monday to Friday"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -55,11 +60,65 @@ def check_cron(cron: Any, tz: Any) -> None:
 
 def ticks(cron: str, tz: str, after: int) -> Iterator[int]:
     """The ticks later than a time, in order; in microseconds, as everything that is stored."""
-    simulated, _ = _cronsim()
-    for moment in simulated(cron, datetime.fromtimestamp(after // 1_000_000, ZoneInfo(tz))):
-        at = _micros(moment)
-        if at > after:  # in an hour that comes twice, the first time may lie before
+    zone = ZoneInfo(tz)
+    start = datetime.fromtimestamp(after // 1_000_000, UTC)
+    found = (_in_every_hour if _names_every_hour(cron) else _once_a_day)(cron, zone, start)
+    for moment in found:
+        if (at := _micros(moment)) > after:
             yield at
+            after = at
+
+
+def _names_every_hour(cron: str) -> bool:
+    simulated, _ = _cronsim()
+    return len(simulated(cron, datetime.min).hours) == HOURS
+
+
+def _once_a_day(cron: str, zone: ZoneInfo, start: datetime) -> Iterator[datetime]:
+    """Each time that is named, once: where it comes twice, the first time; where it is left out, right after the gap.
+
+    Some may lie before the start, in an hour that comes twice, and several may be right after the same gap.
+    """
+    simulated, _ = _cronsim()
+    for named in simulated(cron, start.astimezone(zone).replace(tzinfo=None)):
+        local = named.replace(tzinfo=zone)
+        moment = local.astimezone(UTC)
+        is_left_out = moment.astimezone(zone).replace(tzinfo=None) != named
+        if is_left_out:
+            before = local.replace(fold=1).astimezone(UTC)
+            moment = _change(zone, before, moment, _offset(zone, before))
+        yield moment
+
+
+def _in_every_hour(cron: str, zone: ZoneInfo, start: datetime) -> Iterator[datetime]:
+    """Each time that is named, as often as it comes."""
+    simulated, _ = _cronsim()
+    offset = _offset(zone, start)
+    while True:
+        for named in simulated(cron, start.replace(tzinfo=None) + offset):
+            moment = (named - offset).replace(tzinfo=UTC)
+            if _offset(zone, moment) != offset:
+                break
+            yield moment
+            start = moment
+        else:
+            return
+        change = _change(zone, start, moment, offset)
+        start, offset = change - SECOND, _offset(zone, change)
+
+
+def _change(zone: ZoneInfo, before: datetime, after: datetime, offset: timedelta) -> datetime:
+    """The moment of a change of clocks between two, before which they have this offset."""
+    while after - before > SECOND:
+        middle = before + (after - before) // 2 // SECOND * SECOND
+        before, after = (middle, after) if _offset(zone, middle) == offset else (before, middle)
+    return after
+
+
+def _offset(zone: ZoneInfo, moment: datetime) -> timedelta:
+    offset = moment.astimezone(zone).utcoffset()
+    assert offset is not None
+    return offset
 
 
 def next_tick(cron: str, tz: str, after: int) -> int:
@@ -69,9 +128,13 @@ def next_tick(cron: str, tz: str, after: int) -> int:
 
 def last_tick(cron: str, tz: str, upto: int) -> int | None:
     """The newest tick that is not later than a time."""
-    simulated, _ = _cronsim()
-    start = datetime.fromtimestamp(upto // 1_000_000 + 1, ZoneInfo(tz))
-    return next((at for moment in simulated(cron, start, reverse=True) if (at := _micros(moment)) <= upto), None)
+    span = MINUTE
+    while span < FIFTY_YEARS:
+        within = list(takewhile(lambda at: at <= upto, ticks(cron, tz, upto - span)))
+        if within:
+            return within[-1]
+        span *= 2
+    return None
 
 
 def _micros(moment: datetime) -> int:

@@ -166,7 +166,7 @@ class _Describing:
     def _kept(self, value: Any) -> tuple[Any] | None:
         """The tree of a value, if it can be stored and there is room for it."""
         try:
-            tree = self._codec.scrub_tree(self._codec.encode(value))
+            tree = self._codec.encode_scrubbed(value)
             size = len(to_text(tree))
         except Exception:  # whatever a user's object does when it is looked at: the failure itself must be kept
             return None

@@ -140,7 +140,7 @@ def _create(
         rewinds=fork_rewinds(record, point),
         chapter=chapter,
     )
-    return Create(child, tuple(entries))
+    return run._journals.create(child, tuple(entries))
 
 
 def _point(run: Run, record: RunRecord, at: Point, has_input: bool, keys: list[str]) -> tuple[int, list[str]]:

@@ -30,7 +30,7 @@ from holdfast.codec import (
 from holdfast.errors import KeyMissing, NoCheckpoint, Redacted, RunDamaged, RunNotFound
 from holdfast.fold import Fold
 from holdfast.journal import Data, is_live, live_ranges, segments, verify
-from holdfast.model import Entry, Item, Kind, RunRecord
+from holdfast.model import Create, Entry, Item, Kind, RunRecord
 from holdfast.stores.base import Store
 
 MAX_KEYS = 10_000  # of runs, at hand
@@ -91,6 +91,7 @@ class Journals:
 
     def seal_text(self, uid: str, encrypted: bool, place: str, text: bytes, what: str, *, over: int = 0) -> bytes:
         """The payload to store for data that is JSON text already. It is compressed if it is longer than ``over``."""
+        self.codec.refuse_secrets(text, what)
         if not encrypted and len(text) <= self.plain_bytes:
             return text
         check_size(text, what, limit=self.max_bytes, warn_at=self.max_bytes // 2)
@@ -98,6 +99,12 @@ class Journals:
         if encrypted:
             payload = self._key(uid).seal(payload, f"{uid}/{place}".encode(), self.store.clock)
         return payload
+
+    def create(self, record: RunRecord, entries: tuple[Entry, ...]) -> Create:
+        """What makes a run. Neither its id nor what it can be found by may hold the value of a secret."""
+        texts: Tree = [record.id, {**record.tags}, record.workflow, record.queue, record.lane]
+        self.codec.refuse_secrets(to_text(texts), "id, tags, queue or key of the run")
+        return Create(record, entries)
 
     def open(self, run: str, uid: str, place: str, payload: bytes) -> Data:
         """What was given to `seal`; raises `RunDamaged` if it does not add up."""
@@ -118,6 +125,7 @@ class Journals:
 
     def item(self, record: RunRecord, key: str, kind: str, data: Data, *, wakes: bool) -> Item:
         """An item for the run's inbox."""
+        self.codec.refuse_secrets(to_text(key), kind)
         payload = self.seal(record.uid, record.key_id is not None, f"inbox/{key}", data, kind)
         return Item(key, kind, self.store.clock.now(), payload, wakes)
 

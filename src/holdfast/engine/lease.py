@@ -180,6 +180,7 @@ class Lease:
             seq, at, payload = last + 1, self._clock.now(), to_text(data)
             if at < time:
                 at = time
+            self._journals.codec.refuse_secrets(payload, what)
             if record.key_id is not None or len(payload) > self._journals.plain_bytes:
                 place = f"{seq}/{kind}"
                 payload = self._journals.seal_text(record.uid, record.key_id is not None, place, payload, what)
@@ -197,6 +198,7 @@ class Lease:
         for kind, data in lines:
             seq += 1
             payload = to_text(data)
+            self._journals.codec.refuse_secrets(payload, what)
             if record.key_id is not None or len(payload) > self._journals.plain_bytes:
                 place = f"{seq}/{kind}"
                 payload = self._journals.seal_text(record.uid, record.key_id is not None, place, payload, what)
@@ -270,6 +272,7 @@ class Lease:
             more = said or {}
             text = to_text({"d": delta, **more})
             check_size(text, "state", limit=self._journals.max_bytes, warn_at=self._journals.max_bytes)
+            self._journals.codec.refuse_secrets(text, "state")
             patch_owned(last.tree, delta)
             if self._should_be_whole(last.chain_bytes, len(text), last.tree):
                 whole = to_text({"s": last.tree, **more})

@@ -342,6 +342,7 @@ def set_schedule(
     beginning = checked(hf, workflow, tuple(args), dict(kwargs), deadline)
     place = checked_place(queue, priority)
     _check(id, cron, tz, catch_up, paused)
+    hf._codec.refuse_secrets(msgspec.json.encode([id, tags_of(tags), place.queue, by]), "schedule")
     now, uid = hf._store.clock.now(), new_uid(hf._store.clock)
     key = hf._journals.new_key(uid)
     given = beginning.given

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import struct
 import time
 from contextlib import suppress
+from typing import NamedTuple
 
 _flock, _AT_ONCE, _FREE = fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN  # at hand: each write needs them
 _open: set[LockFile] = set()
 MAX_NAME = 200  # of a worker, in characters
+_MARK = struct.Struct("<qd")  # process, time
 
 
 class LockFile:
@@ -72,6 +75,35 @@ class LockFile:
             os.close(fd)
 
 
+class Holder(NamedTuple):
+    """The process that has the writer's lock, or had it last."""
+
+    pid: int
+    since: float  # seconds since 1970
+
+
+class WriterLock(LockFile):
+    """The lock of whoever writes. Its file says who took it last and when, for those who wait in vain."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        self._pid = os.getpid()
+
+    def take_within(self, seconds: float) -> bool:
+        try:
+            _flock(self.fd, _AT_ONCE)
+        except BlockingIOError:
+            if not super().take_within(seconds):
+                return False
+        os.pwrite(self.fd, _MARK.pack(self._pid, time.time()), 0)
+        return True
+
+    def holder(self) -> Holder | None:
+        """Who has the lock, or had it last; None if nobody had it."""
+        mark = os.pread(self.fd, _MARK.size, 0)
+        return Holder(*_MARK.unpack(mark)) if len(mark) == _MARK.size else None
+
+
 class Presence(LockFile):
     """A lock that all who have something open share, and whose file says whether the last of them closed it."""
 
@@ -79,10 +111,10 @@ class Presence(LockFile):
         super().__init__(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         self.alone = self._try()
         self.left_open = self.alone and os.fstat(self.fd).st_size > 0
+        fcntl.flock(self.fd, fcntl.LOCK_SH)  # at once: a process that is stopped while it opens keeps nobody out
 
     def come_in(self) -> None:
         """From now on somebody has it open."""
-        fcntl.flock(self.fd, fcntl.LOCK_SH)
         os.pwrite(self.fd, b"open", 0)
 
     def leave(self) -> None:

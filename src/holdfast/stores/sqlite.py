@@ -26,7 +26,6 @@ from holdfast.errors import (
     RunDamaged,
     RunExists,
     RunNotFound,
-    StoreBusy,
     StoreDamaged,
 )
 from holdfast.model import (
@@ -73,7 +72,7 @@ from holdfast.stores.sqlite_damage import (
     check_tail,
     is_posted,
 )
-from holdfast.stores.sqlite_file import BUSY_SECONDS, Q, SqliteFile
+from holdfast.stores.sqlite_file import Q, SqliteFile
 from holdfast.stores.sqlite_guest import SqliteGuest
 from holdfast.stores.sqlite_queues import choose, due_in
 from holdfast.stores.sqlite_rows import (
@@ -344,17 +343,17 @@ class SqliteStore(SqliteFile):
             if self._unusable is not None or self._db.lent:
                 self._check_usable()
                 self._check_free()
-            lock = self._writer_lock
             try:  # see `_writing`
-                if not lock.take_within(BUSY_SECONDS):
-                    raise StoreBusy(self.place)
+                self._take_turn()
                 self._roll_back()
                 self._check_file()
                 return self._commit(APPEND, values).rowcount
             except sqlite3.Error as error:
                 self._raise(error)
+            except OSError as error:
+                self._raise_of_system(error)
             finally:
-                lock.free()
+                self._writer_lock.free()
 
     def transact(self, act: Callable[[sqlite3.Connection], Append]) -> HoldfastError | None:
         """See `holdfast.stores.base.Transacting`."""

@@ -1,7 +1,8 @@
 """An open SQLite file: its connections, its transactions, its errors, and what a fork of the process does to it.
 
 Every write transaction first takes an operating-system lock beside the database, then SQLite's own: writers of
-several processes take turns there, instead of meeting "database is locked".
+several processes take turns there, instead of meeting "database is locked". Who only reads takes neither, so a writer
+that stands still is in nobody's way but the other writers', who are told which process it is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
+from functools import cache
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
@@ -26,8 +28,9 @@ from holdfast.errors import (
     StoreUnusable,
     UsageError,
 )
+from holdfast.stores import busy
 from holdfast.stores.base import READER, WRITER
-from holdfast.stores.locks import LockFile, Presence, WorkerLocks
+from holdfast.stores.locks import Presence, WorkerLocks, WriterLock
 from holdfast.stores.mounts import check_disk
 from holdfast.stores.sqlite_damage import REMEDY, glance
 from holdfast.stores.sqlite_lent import LentConnection
@@ -56,6 +59,7 @@ _DAMAGED = frozenset(
 )
 
 
+@cache
 def migrations() -> list[tuple[int, str]]:
     """The numbered migrations, as (number, SQL)."""
     found = []
@@ -136,8 +140,6 @@ class SqliteFile:
         self._locks = WorkerLocks(self.path + ".locks")
         self._writer_lock = self._open_writer_lock()
         try:
-            if not self._writer_lock.take_within(BUSY_SECONDS):
-                raise StoreBusy(self.place)
             self._presence = Presence(os.path.join(self.path + ".locks", "open"))
             unclean = self._presence.left_open or (self._presence.alone and _is_filled(self.path + "-wal"))
             self._db = self._connect(LentConnection)
@@ -164,8 +166,8 @@ class SqliteFile:
             raise
         self._writer_lock.free()
 
-    def _open_writer_lock(self) -> LockFile:
-        return LockFile(os.open(self._writer_path, os.O_CREAT | os.O_RDWR, 0o600))
+    def _open_writer_lock(self) -> WriterLock:
+        return WriterLock(self._writer_path)
 
     @property
     def _writer_path(self) -> str:
@@ -179,6 +181,10 @@ class SqliteFile:
             if not self._writer_lock.is_at(self._writer_path):
                 lock, self._writer_lock = self._writer_lock, self._open_writer_lock()
                 lock.close()
+
+    def _take_turn(self) -> None:
+        if not self._writer_lock.take_within(BUSY_SECONDS):
+            raise StoreBusy(self.place, busy.told(self._writer_lock.holder(), BUSY_SECONDS))
 
     def _look(self) -> None:
         """Refuse a file that is not ours before anything is put beside it.
@@ -195,6 +201,8 @@ class SqliteFile:
     def _connect(self, kind: type[C]) -> C:
         db = kind(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
+            if self._version_of(db) != migrations()[-1][0]:
+                self._take_turn()  # to make or migrate it; else nothing is written, and no writer is waited for
             self._check_owner(db)
             db.execute(f"PRAGMA page_size = {PAGE_SIZE}")
             db.execute("PRAGMA journal_mode = WAL")
@@ -224,7 +232,7 @@ class SqliteFile:
 
     def _check_format(self) -> int:
         """The version of the schema; raises if this code cannot use it."""
-        version = self._schema_version()
+        version = self._version_of(self._db)
         if version:
             needed = dict(self._db.execute("SELECT name, value FROM meta"))
             if not all(type(needed.get(name)) is int for name in ("oldest_reader", "oldest_writer")):
@@ -237,8 +245,8 @@ class SqliteFile:
                 )
         return version
 
-    def _schema_version(self) -> int:
-        return int(self._db.execute("PRAGMA user_version").fetchone()[0])
+    def _version_of(self, db: sqlite3.Connection) -> int:
+        return int(db.execute("PRAGMA user_version").fetchone()[0])
 
     def drop(self) -> None:
         with self._lock, self._read_lock:
@@ -270,8 +278,7 @@ class SqliteFile:
                 raise StoreReadOnly(self.place, self._read_only)
             with self._translated():
                 try:  # an interrupt can come as soon as the lock is taken; to free one that is not held does no harm
-                    if not self._writer_lock.take_within(BUSY_SECONDS):
-                        raise StoreBusy(self.place)
+                    self._take_turn()
                     self._roll_back()
                     self._check_file()
                     self._cursor.execute("BEGIN IMMEDIATE")
@@ -379,17 +386,20 @@ class SqliteFile:
             yield
         except sqlite3.Error as error:
             self._raise(error)
-        except (PermissionError, NotADirectoryError) as error:
-            raise StoreReadOnly(self.place, f"{error.strerror}: {error.filename}; check the permissions") from error
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise StoreFull(self.place) from error
-            if error.errno == errno.EROFS:
-                raise StoreReadOnly(self.place, f"{error.strerror}: {error.filename}; check the mount") from error
-            problem = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
-            raise StoreError(self.place, f"{problem}; check the path, or choose another one") from error
+            self._raise_of_system(error)
         except UnicodeDecodeError as error:  # of a message that quotes the damaged place
             raise StoreDamaged(self.place, f"{error}; restore it from a backup with `restore`") from error
+
+    def _raise_of_system(self, error: OSError) -> NoReturn:
+        if isinstance(error, PermissionError | NotADirectoryError):
+            raise StoreReadOnly(self.place, f"{error.strerror}: {error.filename}; check the permissions") from error
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise StoreFull(self.place) from error
+        if error.errno == errno.EROFS:
+            raise StoreReadOnly(self.place, f"{error.strerror}: {error.filename}; check the mount") from error
+        problem = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+        raise StoreError(self.place, f"{problem}; check the path, or choose another one") from error
 
     def _raise(self, error: sqlite3.Error) -> NoReturn:
         if isinstance(error, sqlite3.IntegrityError):
@@ -403,7 +413,7 @@ class SqliteFile:
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
             raise StoreReadOnly(self.place, f"{error}; check the permissions of the file and its folder") from error
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise StoreBusy(self.place) from error
+            raise StoreBusy(self.place, busy.told_of_sqlite(self.path, BUSY_SECONDS)) from error
         if code == sqlite3.SQLITE_IOERR:
             self._unusable = f"a write to the disk failed ({error})"
             raise StoreUnusable(self.place, f"{self._unusable}; check the disk, then open the store again") from error

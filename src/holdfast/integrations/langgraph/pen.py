@@ -413,6 +413,7 @@ class Pen:
         seq, record = last + 1, self.record
         at = max(self._journals.store.clock.now(), before)
         payload = text
+        self._journals.codec.refuse_secrets(text, self.place)
         if len(text) > self._plain_bytes:
             encrypted, where = record.key_id is not None, f"{seq}/{kind}"
             payload = self._journals.seal_text(record.uid, encrypted, where, text, self.place, over=SHORT)
@@ -425,7 +426,8 @@ class Pen:
     ) -> Ticket:
         record = self.record
         if self._unborn is not None:
-            create = Create(replace(record, seq=-1, hash=b"", updated_at=0), (self._unborn, *entries))
+            new = replace(record, seq=-1, hash=b"", updated_at=0)
+            create = self._journals.create(new, (self._unborn, *entries))
             self._unborn = None
             return self._committer.submit(create)
         holder = record.worker or ""
