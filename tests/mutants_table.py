@@ -908,10 +908,10 @@ MUTANTS: list[Mutant] = [
         "tests/processes/test_stopped_writers.py",
     ),
     Mutant(
-        "holder-since-its-first-turn",
+        "nobody-is-said-to-hold-the-lock",
         "src/holdfast/stores/locks.py",
-        "        os.pwrite(self.fd, _TIME.pack(time.time()), len(self._name))\n",
+        "        os.pwrite(self.fd, _MARK.pack(self._pid, time.time()), 0)\n",
         "",
-        'tests/engine/test_sqlite.py -k "since_its_present_turn"',
+        'tests/engine/test_sqlite.py -k "since_it_took_the_lock"',
     ),
 ]
