@@ -73,7 +73,8 @@ def child(
     found = yield from execution.recall(scope, key, n, name, given.digest)
     if found is not None:
         return execution.value(found, key, workflow.types().get("return"))
-    execution.consumed.add(key)
+    execution.consume(key)
+    yield from execution.admit(scope, key, name, given.digest)
     depth = execution.lease.fold.input.get("depth", 0) + 1
     if depth > MAX_DEPTH:
         raise UsageError(

@@ -29,6 +29,7 @@ def forget(execution: Execution, losers: list[Scope], ended: tuple[str, Data]) -
     keys: set[str] = set()
     for scope in losers:
         scope.stopped = True
+        execution.lost.append(scope.path)
         for key in execution.waits_of(scope):
             keys.add(key)
             execution.waits.pop(key, None)
@@ -70,7 +71,7 @@ class _First(Race):
 
     def write(self, winner: int, scopes: list[Scope]) -> Op[None]:
         execution = self.execution
-        execution.consumed.add(self.key)
+        execution.consume(self.key)
         losers = [scope for place, scope in enumerate(scopes) if place != winner]
         lines = forget(execution, losers, (Kind.DONE, {"key": self.key, "n": self.n, "result": winner}))
         yield from execution.in_turn((yield from execution.write(lines)))
@@ -155,7 +156,7 @@ class _Timed(Race):
         return self.execution.recall(self.scope, self.key, self.n, "timeout", None)
 
     def timer(self) -> Any:
-        return timer(self.execution, self.key, self.n, self.seconds)
+        return timer(self.execution, self.scope, self.key, self.n, self.seconds)
 
     def in_time(self) -> Op[None]:
         execution = self.execution

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.fold import Failed, Step
+from holdfast.fold import Failed, Fold, Step
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
@@ -91,16 +91,16 @@ def check_place(execution: Execution, path: str, n: int, key: str) -> None:
 def is_replaying(execution: Execution) -> bool:
     """Whether the journal has something that the workflow did not come to yet."""
     fold = execution.lease.fold
-    return any(not _is_moot(execution, key) for key in _not_come_to(execution) if key not in fold.loose)
+    return any(not is_moot(fold, key) for key in not_come_to(execution) if key not in fold.loose)
 
 
 def leftover(execution: Execution) -> str | None:
     """A call of the main branch that the journal has and the workflow did not make before it returned."""
     loose = execution.lease.fold.loose
-    return next((key for key in _not_come_to(execution) if "/" not in key and "#" in key and key not in loose), None)
+    return next((key for key in not_come_to(execution) if "/" not in key and "#" in key and key not in loose), None)
 
 
-def _not_come_to(execution: Execution) -> Iterator[str]:
+def not_come_to(execution: Execution) -> Iterator[str]:
     """The calls that the journal has, done or begun, and the workflow did not make in this drive."""
     fold = execution.lease.fold
     recorded = (fold.steps, fold.failures, fold.timers, fold.intents, fold.attempts, fold.children)
@@ -113,9 +113,8 @@ def _not_come_to(execution: Execution) -> Iterator[str]:
             yield asked.key
 
 
-def _is_moot(execution: Execution, key: str) -> bool:
+def is_moot(fold: Fold, key: str) -> bool:
     """Whether a call was made in a branch that lost its race, and so is not made again."""
-    fold = execution.lease.fold
     parts = key.split("/")
     for end in range(1, len(parts)):
         for begin in range(end):  # the path of a race stands in front of its own key, which holds the path too

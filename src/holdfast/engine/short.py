@@ -124,10 +124,10 @@ def _begin(
         if type(found) is not Step or found.erased:
             return None
         check_same(execution, key, step.name, found, digest, (trees, named))
-        execution.consumed.add(key)
+        execution.consume(key)
         execution.given(found.seq)
         return found
-    if execution.unsure is not None:
+    if execution.unsure is not None or execution.gate is not None:
         return None
     execution.consumed.add(key)
     execution.called.add(key)
