@@ -339,7 +339,7 @@ class Fold:
 
     def _unblocked(self, seq: int, at: int, data: Data) -> None:
         if "accepted" in data:
-            recorded = {line["key"] for _, _, _, line in self.log if "key" in line}
+            recorded = {line["key"] for n, _, _, line in self.log if n < seq and "key" in line}
             self.loose |= recorded
             self.accepted |= recorded
 

@@ -26,9 +26,8 @@ from holdfast.engine.define import StepFunction, Workflow
 from holdfast.engine.drive import Op, Read, Settle, drive, drive_async
 from holdfast.engine.events import WARNING, tell
 from holdfast.engine.failures import revive
-from holdfast.engine.gate import BUSY, IDLE, Attempt, Gate, attempt
-from holdfast.engine.outcomes import Aborted, Cancelled, Expired, Outcome, Parked, Released, Unwind
-from holdfast.engine.quiet import OUTSIDE
+from holdfast.engine.gate import BUSY, IDLE, OUTSIDE, Attempt, Gate, attempt
+from holdfast.engine.outcomes import Aborted, Cancelled, Expired, Outcome, Parked, Released, Suspended, Unwind
 from holdfast.engine.replay import Arguments, caller, check_place, check_same
 from holdfast.engine.scope import Scope
 from holdfast.errors import HoldfastError, UsageError, ValueRefused
@@ -279,6 +278,12 @@ class Execution:
         if not gate.admits(wanted):
             yield from self.hold(gate, wanted, waits)
             scope.check(name)
+        yield from self._write_deferred(gate)
+
+    def _write_deferred(self, gate: Gate) -> Op[None]:
+        """Journal what the workflow said while nothing new could be written, before something new is done."""
+        for write in gate.take_deferred():
+            yield from write()
 
     def hold(self, gate: Gate, wanted: Attempt, waits: bool) -> Op[None]:
         """Hold a new call at the gate."""
@@ -412,6 +417,13 @@ class Execution:
         With ``gives`` the workflow goes by what they say, so nothing is done outside of it before they are lasting.
         ``told`` is called when they are.
         """
+        gate = self.gate
+        if gate is None or not gate.defers(partial(self._write_by, lines, what, gives, told)):
+            yield from self._write_by(lines, what, gives, told)
+
+    def _write_by(
+        self, lines: list[tuple[str, Data]], what: str, gives: bool, told: Callable[[], None] | None
+    ) -> Op[None]:
         ticket = self.submit(lines, what)
         if self.committer.send_off(ticket, told):
             self._passing, self.unsure = ticket, ticket if gives else self.unsure
@@ -432,6 +444,10 @@ class Execution:
 
     def passed(self, outcome: Outcome) -> Op[Outcome]:
         """How it went, after all; nothing counts that was built on what was written in passing, and could not be."""
+        gate = self.gate
+        if gate is not None and not (isinstance(outcome, Suspended) and gate.is_needed()):  # else it is said again later
+            with suppress(Unwind):
+                yield from self._write_deferred(gate)
         if self._passing is not None and (not self._passing.settled or self._passing.outcome is not None):
             with suppress(Unwind):
                 yield from self.settle(self._passing)

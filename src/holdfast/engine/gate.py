@@ -8,7 +8,7 @@ code does something else than was recorded, and the run is blocked before anythi
 This cannot deadlock deterministic code: a recorded call never depends on a result that is not recorded, so the branch
 that makes it never waits for one that is held. A recorded call is **moot** if nobody can ask for it: its branch lost a
 race. It is **loose** if the code need not ask for it: its branch was cancelled in this execution, or it came after the
-failure that a retry repeats. A loose call blocks nothing, but for a new call of the same step with the same arguments.
+failure that a retry repeats. A loose call blocks nothing but a new call of the same step with the same arguments.
 
 A fresh run has no gate, and the gate of a resumed one is taken away as soon as it has nothing left to watch.
 """
@@ -18,25 +18,27 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from holdfast.engine.outcomes import Parked, Unwind
-from holdfast.engine.quiet import OUTSIDE
-from holdfast.engine.replay import UNCHANGED, caller, is_moot, not_come_to
+from holdfast.engine.replay import DIFFERS, UNCHANGED, caller, is_moot, not_come_to
 from holdfast.fold import Fold, name_in
 
 if TYPE_CHECKING:
+    from holdfast.engine.drive import Op
     from holdfast.engine.execution import Execution
     from holdfast.engine.scope import Scope
 
-LIMIT = 60.0  # seconds to wait for branches that wait for something outside of Holdfast, without any progress
+# Seconds to wait, without any progress, for branches that wait for something outside of Holdfast. What was recorded came
+# after at most the time that the run has taken so far, so twice that is enough; but people may have taken days of it.
+LEAST, MOST = 10.0, 60.0
 TICK = 0.05  # seconds after which a held thread looks again
 SHOWN = 5  # keys in a message
 
-IDLE, BUSY = "idle", "busy"  # or `OUTSIDE`
+IDLE, BUSY, OUTSIDE = "idle", "busy", "outside"
 _NUMBERED = re.compile(r"(^|/)\d+/")  # the scope of a task, before tasks had names
 
 
@@ -64,10 +66,12 @@ class Gate:
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
         self.held: list[Attempt] = []
-        self.is_open = False
         self._changed = threading.Condition()
         self._left: dict[str, Recorded] | None = None  # what nobody asked for yet; None until somebody wants to know
         self._waits_until = 0.0
+        self._deferred: list[Callable[[], Op[None]]] = []
+        log = execution.lease.fold.log
+        self.took = (log[-1][2] - log[0][2]) / 1_000_000  # seconds, from the first entry to the last
 
     def take(self, key: str) -> None:
         """A call was asked for. May be called by any thread, after it was added to `Execution.consumed`."""
@@ -76,66 +80,73 @@ class Gate:
                 return
             self._waits_until = 0.0
             if not self._left:
-                self._open()
+                self._let_go()
 
     def admits(self, attempt: Attempt) -> bool:
-        """Whether a new call may be made now. Blocks the run if it may never be."""
+        """Whether a new call may be made now."""
         with self._changed:
-            if self._left is None:
-                self._left = _left_of(self.execution)
+            if self._is_needed():
+                return False
             if not self._left:
-                self._open()
-            if self.is_open and _same(attempt, self._left):
-                self._block([attempt])
-                raise Unwind
-            return self.is_open
+                self._let_go()
+            return not self._is_known(attempt)
 
     def check_now(self, attempt: Attempt) -> None:
         """Block the run if a new call, which cannot wait, may be one that was recorded under another key."""
         with self._changed:
-            self._drop_moot()
-            if self._left and _same(attempt, self._left):
+            self._is_needed()
+            if self._is_known(attempt):
                 self._block([attempt])
                 raise Unwind
+
+    def defers(self, write: Callable[[], Op[None]]) -> bool:
+        """Keep an entry back that nobody waits for, if nothing new may be written yet."""
+        with self._changed:
+            if not self._is_needed() and not self._deferred:
+                return False
+            self._deferred.append(write)
+            return True
+
+    def take_deferred(self) -> list[Callable[[], Op[None]]]:
+        """What was kept back, to be written now."""
+        with self._changed:
+            deferred, self._deferred = self._deferred, []
+            if self._left is not None and not self._left:
+                self._let_go()
+            return deferred
 
     def hold_thread(self, attempt: Attempt) -> None:
         """Hold a new call that a thread makes."""
         with self._changed:
             self.held.append(attempt)
             try:
-                while not self.is_open:
+                while not self.admits(attempt):
                     if self.execution.outcome is not None or attempt.here.is_over:
                         raise Unwind
                     self.execution.look_at_held(self)
                     self._changed.wait(TICK)
             finally:
                 self.held.remove(attempt)
-            if self.execution.outcome is not None:
-                raise Unwind
 
     def decide(self, found: str, latest: float = 0.0) -> None:
-        """Let the held calls go, or block the run, if the other branches will not come any further.
+        """Let held calls go that may be made, or block the run if the other branches will not come any further.
 
         ``found`` says what they do. While they wait for something outside, they have time to come back: at least
-        until ``latest``, the moment of their last timer.
+        until ``latest``, the moment of the last timer that they may have waited for.
         """
         with self._changed:
+            if any(self.admits(attempt) for attempt in self.held):
+                self._let_go()
+                return
             if found == BUSY:
                 self._waits_until = 0.0
                 return
             now = time.monotonic()
             if found == OUTSIDE:
-                self._waits_until = self._waits_until or max(now + LIMIT, latest + 1)
+                self._waits_until = self._waits_until or max(now + min(max(LEAST, 2 * self.took), MOST), latest + 1)
                 if now < self._waits_until:
                     return
-            if self.is_open or not self.held:
-                return
-            self._drop_moot()
-            assert self._left is not None
-            loose = _loose(self.execution, self._left)
-            if loose == self._left.keys() and not any(_same(attempt, self._left) for attempt in self.held):
-                self._open()
-            else:
+            if self.held:
                 self._block(self.held)
 
     def wake(self) -> None:
@@ -143,28 +154,66 @@ class Gate:
         with self._changed:
             self._changed.notify_all()
 
-    def _open(self) -> None:
-        self.is_open = True
-        if not self._left:
+    def _let_go(self) -> None:
+        if not self._left and not self._deferred:
             self.execution.gate = None
         self._changed.notify_all()
         self.execution.let_held_go()
 
-    def _drop_moot(self) -> None:
+    def is_needed(self) -> bool:
+        """Whether a recorded call is left that the code must ask for."""
+        with self._changed:
+            return self._is_needed()
+
+    def _is_needed(self) -> bool:
+        """The same, under the lock. Calls that are moot are dropped."""
         if self._left is None:
             self._left = _left_of(self.execution)
         fold, lost = self.execution.lease.fold, tuple(self.execution.lost)
-        for key in [key for key in self._left if key in fold.lost or key.startswith(lost) or is_moot(fold, key)]:
+        loose = _Loose(self.execution)
+        moot: list[str] = []
+        needed = False
+        for key in self._left:
+            if key.startswith(lost) or is_moot(fold, key):
+                moot.append(key)
+            elif key not in loose:
+                needed = True
+                break
+        for key in moot:
             del self._left[key]
+        return needed
 
-    def _block(self, attempts: Iterable[Attempt]) -> None:
+    def _is_known(self, attempt: Attempt) -> bool:
+        """Whether a new call may be one of those that are left, under another key."""
+        if not self._left or attempt.key in self.execution.lease.fold.loose:  # that one is to be repeated
+            return False
+        loose = _Loose(self.execution)
+        return any(
+            one.name == attempt.name and _same(one.digest, attempt.digest, surely=key in loose)
+            for key, one in self._left.items()
+        )
+
+    def _block(self, attempts: list[Attempt]) -> None:
         assert self._left is not None
-        loose = _loose(self.execution, self._left)
-        if loose == self._left.keys():
-            loose = set()  # so one of them is what is attempted now
-        left = [key for key in self._left if key not in loose]
-        self.execution.stop(Parked(_reason(left, list(attempts))))
+        loose = _Loose(self.execution)
+        left = [key for key in self._left if key not in loose] or list(self._left)
+        self.execution.stop(Parked(_reason(left, attempts)))
         self._changed.notify_all()
+
+
+class _Loose:
+    """The recorded calls that the code need not ask for."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._keys, self._paths = execution.lease.fold.loose, tuple(execution.gone)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._keys or key.startswith(self._paths)
+
+
+def _same(one: str | None, other: str | None, *, surely: bool) -> bool:
+    """Whether two calls may have the same arguments; ``surely``: whether they have some, and these are the same."""
+    return bool(one) and one == other if surely else one is None or other is None or one == other
 
 
 def _left_of(execution: Execution) -> dict[str, Recorded]:
@@ -184,25 +233,11 @@ def _recorded(fold: Fold, key: str) -> Recorded:
     return Recorded(name, None)
 
 
-def _loose(execution: Execution, keys: Iterable[str]) -> set[str]:
-    """Of these calls, those that the code need not ask for."""
-    loose, gone = execution.lease.fold.loose, tuple(execution.gone)
-    return {key for key in keys if key in loose or key.startswith(gone)}
-
-
-def _same(attempt: Attempt, left: dict[str, Recorded]) -> bool:
-    """Whether a new call may be one of these, under another key."""
-    return any(
-        one.name == attempt.name and (one.digest is None or attempt.digest is None or one.digest == attempt.digest)
-        for one in left.values()
-    )
-
-
 def _reason(left: list[str], attempts: list[Attempt]) -> str:
     recorded, attempted = _listed(left), _listed([attempt.key for attempt in attempts])
     many = len(left) > 1
     text = (
-        f"the code no longer does what was recorded: {recorded} {'were' if many else 'was'} recorded, and no branch asks "
+        f"{DIFFERS}: {recorded} {'were' if many else 'was'} recorded, and no branch asks "
         f"for {'them' if many else 'it'}; attempted instead: {attempted}, at {attempts[0].place}. "
     )
     if any(_NUMBERED.search(key) for key in left):

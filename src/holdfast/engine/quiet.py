@@ -13,10 +13,11 @@ import os
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from holdfast.engine.gate import OUTSIDE
+
 RUNS = "runs"
 DURABLE = "durable"
 PEERS = "peers"
-OUTSIDE = "outside"
 
 _ASYNCIO = asyncio.__path__[0]
 _ANYIO = os.path.join("anyio", "_backends", "_asyncio.py")

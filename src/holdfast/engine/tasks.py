@@ -34,10 +34,10 @@ from holdfast.engine.define import StepFunction, Workflow, current_scope, drivin
 from holdfast.engine.drive import Call, Op, Read, drive_async
 from holdfast.engine.events import WARNING, tell
 from holdfast.engine.execution import Execution
-from holdfast.engine.gate import BUSY, IDLE, Attempt, Gate
+from holdfast.engine.gate import BUSY, IDLE, OUTSIDE, Attempt, Gate
 from holdfast.engine.naming import is_of_wait_for, task_name
 from holdfast.engine.outcomes import Aborted, Expired, Outcome, Raised, Released, Returned, Suspended, Unwind
-from holdfast.engine.quiet import OUTSIDE, RUNS, is_busy, shielded, waits_for
+from holdfast.engine.quiet import RUNS, is_busy, shielded, waits_for
 from holdfast.engine.scope import Scope
 from holdfast.engine.waits import IN_PLACE
 from holdfast.errors import UsageError
@@ -54,6 +54,7 @@ LOOK_AGAIN = 0.05  # seconds after which a workflow that was not quiet is looked
 PATIENCE = 5.0  # seconds after which it is told that a cancelled task does not end
 GAP = 1.0  # seconds to wait, while a task is busy outside, for somebody to ask for what was recorded before
 STILL, STILL_MANY = 3, 6  # rounds of the loop in which nothing may happen until the next one has its turn
+STILL_IDLE = 10  # rounds until those who are held may be idle for good
 FEW = 64  # so many tasks are looked at in each round
 SPIN = 200  # rounds after which a task that only spins is not waited for
 
@@ -69,7 +70,7 @@ class AsyncExecution(Execution):
         self.tasks: set[asyncio.Task[Any]] = set()
         self._scopes: dict[asyncio.Task[Any], Scope] = {}
         self._guests: set[asyncio.Task[Any]] = set()  # those that have no scope of their own
-        self._held: dict[asyncio.Future[None], Attempt] = {}  # the new calls that are held at the gate
+        self._held: set[asyncio.Future[None]] = set()  # by those who are held at the gate
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._parked: dict[asyncio.Future[None], tuple[str, int | None]] = {}
@@ -363,7 +364,7 @@ class AsyncExecution(Execution):
         return bool(self._outside())
 
     def _outside(self) -> set[asyncio.Task[Any]]:
-        durable = self._parked.keys() | self._turns | self._held.keys()
+        durable = self._parked.keys() | self._turns | self._held
         tasks = self.tasks - self._acting
         return {task for task in tasks if waits_for(task, self.tasks, durable) in (OUTSIDE, RUNS)}
 
@@ -401,16 +402,17 @@ class AsyncExecution(Execution):
         return _read(partial(gate.hold_thread, wanted))
 
     def _hold_here(self, gate: Gate, wanted: Attempt) -> Op[None]:
-        if gate.is_open:
-            return
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._held[future] = wanted
         gate.held.append(wanted)
-        self.look()
         try:
-            yield Call(lambda: future, (), {})
+            while not gate.admits(wanted):
+                future: asyncio.Future[None] = self._loop.create_future()
+                self._held.add(future)
+                self.look()
+                try:
+                    yield Call(_itself, (future,), {})
+                finally:
+                    self._held.discard(future)
         finally:
-            del self._held[future]
             gate.held.remove(wanted)
             self.look()
 
@@ -434,26 +436,31 @@ class AsyncExecution(Execution):
         assert gate is not None
         in_threads = {wanted.here for wanted in gate.held if wanted.thread != self._thread}
         outside = any(self._scopes[task] not in in_threads for task in self._outside())
-        timer = self._last_timer()
+        timer = self._last_timer(gate)
         if self.active:
             gate.decide(BUSY)
         elif outside or timer is not None:
             gate.decide(OUTSIDE, timer or 0.0)
+        elif self._still < STILL_IDLE:  # a timer that is due may be about to be called
+            self._look_soon()
+            return
         else:
             gate.decide(IDLE)
         if self.outcome is None:
             self._look_later()
 
-    def _last_timer(self) -> float | None:
+    def _last_timer(self, gate: Gate) -> float | None:
         """When the last of the timers goes off that the workflow's own code has set; None if there is none.
 
-        A time limit of asyncio's may end what is held. An event loop that does not show its timers may have some.
+        A time limit of asyncio's may have ended what is held now. One that is longer than the run has taken so far has
+        not gone off before anything was recorded. An event loop that does not show its timers may have some.
         """
         scheduled = getattr(self._loop, "_scheduled", None)
         if scheduled is None:
             return 0.0
+        latest = self._loop.time() + gate.took + 1
         times = [handle.when() for handle in scheduled if not handle.cancelled() and self._is_own_timer(handle)]
-        return max(times, default=None)
+        return max((when for when in times if when <= latest), default=None)
 
     def _is_own_timer(self, handle: Any) -> bool:
         scope = handle._context.get(current_scope) if handle._context is not None else None
@@ -566,6 +573,10 @@ def _look_at(future: asyncio.Future[Any]) -> None:
     """Ask for the error, so that nobody is told that it was never looked at."""
     if not future.cancelled():
         future.exception()
+
+
+def _itself(future: asyncio.Future[None]) -> asyncio.Future[None]:
+    return future
 
 
 def _read(ask: Callable[[], None]) -> Op[None]:
