@@ -72,6 +72,7 @@ class _First(Race):
     def write(self, winner: int, scopes: list[Scope]) -> Op[None]:
         execution = self.execution
         execution.consume(self.key)
+        yield from execution.admit(self.scope, self.key, "first")
         losers = [scope for place, scope in enumerate(scopes) if place != winner]
         lines = forget(execution, losers, (Kind.DONE, {"key": self.key, "n": self.n, "result": winner}))
         yield from execution.in_turn((yield from execution.write(lines)))
@@ -160,6 +161,7 @@ class _Timed(Race):
 
     def in_time(self) -> Op[None]:
         execution = self.execution
+        yield from execution.admit(self.scope, self.key, "timeout")
         yield from execution.in_turn((yield from execution.write([(Kind.DONE, {"key": self.key, "n": self.n})])))
 
     def expired(self) -> TimedOut:
@@ -167,6 +169,7 @@ class _Timed(Race):
 
     def fail(self, error: TimedOut, loser: Scope) -> Op[None]:
         execution = self.execution
+        yield from execution.admit(self.scope, self.key, "timeout")
         data: Data = {"key": self.key, "n": self.n, "final": True, "error": str(error)}
         data["failure"] = describe(error, execution.codec)
         execution.failed.append((error, self.key))
