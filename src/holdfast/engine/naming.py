@@ -14,7 +14,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-_DEFAULT = re.compile(r"Task-\d+")  # what asyncio calls a task that nobody has named
+_DEFAULT = re.compile(r"(Task-\d+|None)?")  # what asyncio calls a task that nobody has named; Python 3.13: None
 _ASYNCIO = asyncio.__path__[0]
 _MAKERS = frozenset({"create_task", "ensure_future", "_ensure_future"})
 _WAIT_FOR = asyncio.wait_for.__code__
@@ -27,7 +27,7 @@ def task_name(coro: Any, module: str, made: list[asyncio.Task[Any]]) -> Callable
 
     def name() -> str:
         given = made[0].get_name() if made else ""
-        found = given if given and not _DEFAULT.fullmatch(given) else executed
+        found = executed if _DEFAULT.fullmatch(given) else given
         return found.removeprefix(f"{module}.").replace("/", "_").replace("#", "_")
 
     return name
@@ -47,6 +47,8 @@ def _executed(coro: Any) -> str:
         return name
     if frame.f_code is _TO_THREAD:
         return _named(frame.f_locals["func"])
+    if frame.f_code is _WAIT_FOR:
+        return _executed(frame.f_locals["fut"])
     module = frame.f_globals.get("__name__", "")
     if module.partition(".")[0] == "holdfast":  # a step: its coroutine has its name
         return name

@@ -16,6 +16,7 @@ from holdfast.engine.define import current_scope
 from holdfast.engine.drive import Op, drive, drive_async
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import describe
+from holdfast.engine.replay import DIFFERS, UNCHANGED
 from holdfast.engine.scope import Scope
 from holdfast.engine.tasks import AsyncExecution
 from holdfast.engine.waits import timer
@@ -69,6 +70,15 @@ class _First(Race):
     def recall(self) -> Any:
         return self.execution.recall(self.scope, self.key, self.n, "first", None)
 
+    def _won(self, place: int) -> Branch:
+        """The branch that is recorded as the winner."""
+        if place >= len(self.branches):
+            self.execution.park(
+                f"{DIFFERS}: branch {place + 1} of {self.key!r} won, and now it has {len(self.branches)} branches. "
+                f"{UNCHANGED} put back the branches that it had; then run.unblock(), or fork the run before it"
+            )
+        return self.branches[place]
+
     def write(self, winner: int, scopes: list[Scope]) -> Op[None]:
         execution = self.execution
         execution.consume(self.key)
@@ -80,8 +90,7 @@ class _First(Race):
     def run(self) -> Any:
         found = drive(self.recall(), self.execution.committer)
         if found is not None:
-            branch = self.branches[found.result]
-            return _inline(self.scope, f"{self.key}.{found.result + 1}", branch)
+            return _inline(self.scope, f"{self.key}.{found.result + 1}", self._won(found.result))
         threads = Threads(self.scope, self.key, self.branches, None)
         winner = threads.wait_for_one(None)
         if winner is None:
@@ -103,7 +112,7 @@ class _First(Race):
     async def _race(self) -> Any:
         found = await drive_async(self.recall(), self.execution.committer)
         if found is not None:
-            return await start(self.scope, f"{self.key}.{found.result + 1}", awaited(self.branches[found.result]))
+            return await start(self.scope, f"{self.key}.{found.result + 1}", awaited(self._won(found.result)))
         scopes = [self.scope.branch(f"{self.key}.{n}") for n in range(1, len(self.branches) + 1)]
         tasks = [start_in(scope, awaited(branch)) for scope, branch in zip(scopes, self.branches, strict=True)]
         try:
