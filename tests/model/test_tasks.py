@@ -23,6 +23,7 @@ from holdfast import AsyncHoldfast, Status, ask, sleep, step, workflow
 # anyio leaves the coroutine alone of a task that is cancelled before it starts.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine 'do' was never awaited")
 
+Change = Callable[[list[Any]], list[Any]]  # the program as it is from now on
 number = itertools.count()
 
 
@@ -89,7 +90,16 @@ async def hangs(name: str) -> None:
 
 CALLS = ["step"] * 6 + ["at once", "thread", "anyio thread", "sleep", "ask", "yield", "fails", "note", "locked"]
 WAYS = ["gather", "group", "tasks", "anyio", "shield", "wait for", "gather of ours", "limit", "named"]
-ENDINGS = ["cancelled", "expired", "expired on 3.11", "failing group", "first", "timeout", "anyio deadline", "forgotten"]
+ENDINGS = [
+    "cancelled",
+    "expired",
+    "expired on 3.11",
+    "failing group",
+    "first",
+    "timeout",
+    "anyio deadline",
+    "forgotten",
+]
 
 
 def make_branch(chance: random.Random, name: str, depth: int, calls: list[str]) -> list[Any]:
@@ -156,7 +166,8 @@ async def fan(call: list[Any], name: str, lock: asyncio.Lock) -> None:
             for task in [asyncio.create_task(part()) for part in parts]:
                 await task
         case "named":
-            for task in [asyncio.create_task(part(), name=branch[0]) for part, branch in zip(parts, branches, strict=True)]:
+            named = zip(parts, branches, strict=True)
+            for task in [asyncio.create_task(part(), name=branch[0]) for part, branch in named]:
                 await task
         case "anyio":
             async with anyio.create_task_group() as tasks:
@@ -218,7 +229,7 @@ async def end_early(way: str, parts: list[Any], name: str) -> None:
 # --- driving them
 
 
-async def finish(hf: AsyncHoldfast, kills: list[int], change: Callable[[list[Any]], list[Any]] | None) -> dict[str, int]:
+async def finish(hf: AsyncHoldfast, kills: list[int], change: Change | None) -> dict[str, int]:
     """Execute the run to its end, killed again and again. With ``change``, other code is tried in between.
 
     Returns how often the run was blocked, and how often other code came through.
@@ -280,7 +291,7 @@ def _all_killed(error: BaseException) -> bool:
     return isinstance(error, BaseExceptionGroup) and error.split(Killed)[1] is None
 
 
-async def play(seed: int, change: Callable[[list[Any]], list[Any]] | None = None) -> dict[str, int]:
+async def play(seed: int, change: Change | None = None) -> dict[str, int]:
     global world
     world = World(seed)
     # A sync step on the event loop cannot wait, so other code may execute a new one before the run is blocked.

@@ -1,4 +1,4 @@
-"""Tasks that an async workflow creates: the keys of their calls, and code that creates other ones when it is resumed."""
+"""Tasks that an async workflow creates: the keys of their calls, and code that creates other tasks when resumed."""
 
 import asyncio
 import functools

@@ -445,7 +445,9 @@ class Execution:
     def passed(self, outcome: Outcome) -> Op[Outcome]:
         """How it went, after all; nothing counts that was built on what was written in passing, and could not be."""
         gate = self.gate
-        if gate is not None and not (isinstance(outcome, Suspended) and gate.is_needed()):  # else it is said again later
+        if gate is not None and not (
+            isinstance(outcome, Suspended) and gate.is_needed()
+        ):  # else it is said again later
             with suppress(Unwind):
                 yield from self._write_deferred(gate)
         if self._passing is not None and (not self._passing.settled or self._passing.outcome is not None):

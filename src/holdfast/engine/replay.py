@@ -123,7 +123,11 @@ def is_moot(fold: Fold, key: str) -> bool:
         for begin in range(end):  # the path of a race stands in front of its own key, which holds the path too
             race, _, number = "/".join(parts[begin:end]).rpartition(".")
             won = fold.steps.get(race)
-            if race in fold.lost or race in fold.failures or (won is not None and "first#" in race and number != str(won.result + 1)):
+            if (
+                race in fold.lost
+                or race in fold.failures
+                or (won is not None and "first#" in race and number != str(won.result + 1))
+            ):
                 return True
     return False
 
