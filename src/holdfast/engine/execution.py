@@ -270,7 +270,7 @@ class Execution:
             self.gate.take(key)
 
     def admit(self, scope: Scope, key: str, name: str, digest: str | None = None, *, waits: bool = True) -> Op[None]:
-        """Wait until a new call may be made: see `holdfast.engine.gate`. ``waits`` says whether its caller awaits it."""
+        """Wait until a new call may be made: see `holdfast.engine.gate`. ``waits``: whether its caller awaits it."""
         gate = self.gate
         if gate is None:
             return

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
     from holdfast.engine.scope import Scope
 
-# Seconds to wait, without any progress, for branches that wait for something outside of Holdfast. What was recorded came
-# after at most the time that the run has taken so far, so twice that is enough; but people may have taken days of it.
+# Seconds to wait, without any progress, for branches that wait for something outside of Holdfast. What was recorded
+# took no longer than the run has taken so far, so twice that is enough; but people may have taken days of it.
 LEAST, MOST = 10.0, 60.0
 TICK = 0.05  # seconds after which a held thread looks again
 SHOWN = 5  # keys in a message
