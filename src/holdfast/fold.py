@@ -140,6 +140,7 @@ class Fold:
         self.lost: set[str] = set()  # calls of branches that lost a race, and are not made again
         self.taken: set[int] = set()  # messages
         self.loose: set[str] = set()  # calls that came after a failure, and need not come again if all goes well now
+        self.accepted: set[str] = set()  # calls that need not come again, since a person accepted other code
         self.ended: tuple[Status, Data] | None = None
         self.rolling: Rolling | None = None
         self.undone: dict[int, tuple[bool, str | None]] = {}  # by the rollback so far: whether it worked, or the error
@@ -336,6 +337,12 @@ class Fold:
         if self.rolling is not None:
             self.undone[data["effect"]] = (data["ok"], data.get("error"))
 
+    def _unblocked(self, seq: int, at: int, data: Data) -> None:
+        if "accepted" in data:
+            recorded = {line["key"] for n, _, _, line in self.log if n < seq and "key" in line}
+            self.loose |= recorded
+            self.accepted |= recorded
+
     def _said(self, seq: int, at: int, data: Data) -> None:
         """Nothing follows from it for what is done next."""
 
@@ -388,7 +395,7 @@ _ENTER: dict[str, Callable[[Fold, int, int, Data], None]] = {
     Kind.ROLLBACK_BEGUN: Fold._begun,
     Kind.UNDONE: Fold._undone,
     Kind.REDACTED: Fold._said,
-    Kind.UNBLOCKED: Fold._said,
+    Kind.UNBLOCKED: Fold._unblocked,
     Kind.COMPLETED: Fold._completed,
     Kind.FAILED: Fold._failed,
     Kind.CANCELLED: Fold._cancelled,

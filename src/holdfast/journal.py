@@ -90,7 +90,7 @@ _KEPT_WHEN_ERASED: dict[str, tuple[str, ...]] = {
     Kind.CONTINUED: ("version", "module", "deadline", "seconds", "parent", "depth", "before"),
     Kind.ROLLBACK_BEGUN: ("to", "plan"),
     Kind.UNDONE: ("effect", "ok"),
-    Kind.UNBLOCKED: ("by",),
+    Kind.UNBLOCKED: ("by", "accepted"),
     Kind.COMPLETED: (),
     Kind.FAILED: ("keys", "node"),
     Kind.CANCELLED: (),

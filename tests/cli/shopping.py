@@ -147,3 +147,16 @@ def asks_one() -> str:
 
 
 not_a_workflow = 7
+
+
+packed_by = {"how": "one by one"}
+
+
+@workflow(name="shopping.pack")
+def pack(order: str = "A-1") -> str:
+    if packed_by["how"] == "one by one":
+        packed = ship(order, "hand")
+    else:
+        [packed] = holdfast.gather(lambda: ship(order, "hand"))
+    ask("Is it packed?", bool)
+    return packed

@@ -366,6 +366,26 @@ def test_unblock(call: Call, shop: Call, store: Holdfast) -> None:
     assert json.loads(call("history", "r1", "--kind", "unblocked", "--json", "-c").out)["contents"]["by"] == "me"
 
 
+def test_resume_accepts_code_that_differs(call: Call, shop: Call, store: Holdfast, repaired: Any) -> None:
+    shop("pack", "p1")
+    assert call("resume", "p1", "--accept", "-m", SHOPPING).code == 2  # it is not blocked
+    store.get("p1").answer(True)
+    repaired.packed_by["how"] = "all at once"
+    try:
+        done = call("resume", "p1", "-m", SHOPPING)
+        assert done.code == 5
+        assert "'ship#1'" in done.out
+        assert "'gather#1.1/ship#1'" in done.out
+        assert "holdfast resume p1 --accept" in done.out
+        done = call("resume", "p1", "--accept", "--by", "me", "-m", SHOPPING)
+        assert done.code == 0
+        assert "A-1 by hand" in done.out
+    finally:
+        repaired.packed_by["how"] = "one by one"
+    [entry] = call("history", "p1", "--kind", "unblocked", "--json", "-c").lines
+    assert (entry["contents"]["accepted"], entry["contents"]["by"]) == (True, "me")
+
+
 def test_only_one_goes_on_here(call: Call, shop: Call) -> None:
     three_failed(shop)
     done = call("retry", "f1", "f2", "--resume", "-m", SHOPPING)

@@ -89,6 +89,7 @@ _CALLS: list[tuple[re.Pattern[str], Callable[[str, re.Match[str]], str]]] = [
     (re.compile(pattern), instead)
     for pattern, instead in (
         (r"`?run\.unblock\(\)`?", _by("unblock")),
+        (r"`?run\.unblock\(accept=True\)`?", _by("resume", "--accept")),
         (r"`?run\.retry\(\)`?", _by("retry")),
         (r"`?run\.resume\(\)`?", _by("resume")),
         (r"`?run\.fork\(\)`?", _by("fork")),

@@ -2,8 +2,8 @@
 
 Each branch has a scope of its own, numbered by its place in the call, so that keys are stable whatever the
 interleaving. In an async workflow a branch is a coroutine, and these are awaited; plain `asyncio.gather`, task groups
-and `create_task` work as well, and number their tasks by creation. In a sync one a branch is a function without
-arguments, which runs in a thread; more than `MAX_THREADS` of one call take turns.
+and `create_task` work as well, and their tasks have names (`holdfast.engine.naming`). In a sync one a branch is a
+function without arguments, which runs in a thread; more than `MAX_THREADS` of one call take turns.
 
 **Waiting.** A branch that asks, sleeps, receives, or waits for a child or for its next attempt does not hold up the
 others. The run pauses when every branch waits and no step is active. In an async workflow a branch that waits for
@@ -148,10 +148,13 @@ class Threads:
     ) -> None:
         self.scope = scope
         self.scopes = [scope.branch(f"{name}.{n}") for n in range(1, len(branches) + 1)]
-        workers = max(1, min(limit or MAX_THREADS, len(branches) + more, MAX_THREADS))
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="holdfast-branch")
+        self._workers = max(1, min(limit or MAX_THREADS, len(branches) + more, MAX_THREADS))
+        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="holdfast-branch")
         self.futures: list[Future[Any]] = []
+        self.threads: set[int] = set()  # those that are in a branch
+        scope.execution.pools.append(self)
         self._busy = 0
+        self._abandoned = False
         self._idle = threading.Condition()
         for inner, branch in zip(self.scopes, branches, strict=True):
             self.begin(inner, branch)
@@ -165,28 +168,41 @@ class Threads:
             self.futures.append(self._pool.submit(self._call, context, branch))
         return self.futures[-1]
 
+    @property
+    def is_going(self) -> bool:
+        """Whether a branch that somebody needs has not ended."""
+        return not self._abandoned and not all(future.done() for future in self.futures)
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a thread is about to begin or to end a branch."""
+        with self._idle:
+            return min(self._workers, sum(not future.done() for future in self.futures)) != self._busy
+
     def close(self) -> None:
         """Nothing more is begun; what is still being called is left to itself."""
         self._pool.shutdown(wait=False)
 
     def wait_for_any(self, futures: Sequence[Future[Any]]) -> None:
         """Until one of these has ended, or waits for something durable."""
-        with self._interruptible():
+        with self._resting(), self._interruptible():
             wait_for_threads(futures, return_when=FIRST_COMPLETED)
 
     def _call(self, context: Context, branch: Callable[[], Any]) -> Any:
         with self._idle:
             self._busy += 1
+            self.threads.add(threading.get_ident())
         try:
             return context.run(branch)
         finally:
             with self._idle:
                 self._busy -= 1
+                self.threads.discard(threading.get_ident())
                 self._idle.notify_all()
 
     def wait(self) -> None:
         """Until all have ended, or wait for something durable."""
-        with self._interruptible():
+        with self._resting(), self._interruptible():
             wait_for_threads(self.futures)
         self._pool.shutdown()
 
@@ -194,7 +210,7 @@ class Threads:
         """The place of the first branch that ended with a result or an error; None if all wait, or in time."""
         pending = set(self.futures)
         while pending:
-            with self._interruptible():
+            with self._resting(), self._interruptible():
                 done, pending = wait_for_threads(pending, timeout=seconds, return_when=FIRST_COMPLETED)
             if not done:
                 return None
@@ -202,6 +218,16 @@ class Threads:
                 if future in done and not isinstance(future.exception(), Unwind):
                     return self.futures.index(future)
         return None
+
+    @contextmanager
+    def _resting(self) -> Iterator[None]:
+        """While this thread waits for its branches, it asks for nothing."""
+        resting, thread = self.scope.execution.resting, threading.get_ident()
+        resting.add(thread)
+        try:
+            yield
+        finally:
+            resting.discard(thread)
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -223,6 +249,7 @@ class Threads:
         """Those that still run are stopped at their next durable call."""
         for scope in self.scopes:
             scope.stopped = True
+        self._abandoned = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def outcomes(self) -> list[Any]:
@@ -267,7 +294,7 @@ def start_in(scope: Scope, coroutine: Any) -> asyncio.Task[Any]:
     context = copy_context()
     context.run(current_scope.set, scope)
     task: asyncio.Task[Any] = asyncio.Task(coroutine, loop=asyncio.get_running_loop(), context=context)
-    execution.follow(task)
+    execution.follow(task, scope)
     return task
 
 

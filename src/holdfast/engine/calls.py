@@ -37,7 +37,7 @@ def _record(scope: Scope, name: str, make: Callable[[Scope], Any]) -> Op[Any]:
     found = yield from execution.recall_now(scope, key, n, name)
     if found is not None:
         return execution.value(found, key)
-    execution.consumed.add(key)
+    execution.consume(key)
     value = make(scope)
     stored = execution.codec.encode(value, name)
     yield from execution.write_by([(Kind.DONE, {"key": key, "n": n, "result": stored})], gives=True)
@@ -115,7 +115,7 @@ def _emit(scope: Scope, stream: str, value: Any) -> Op[None]:
     key, n = scope.allot("note" if stream == "notes" else "emit")
     if (yield from execution.recall_now(scope, key, n, "emit")) is not None:
         return
-    execution.consumed.add(key)
+    execution.consume(key)
     data: Data = {"key": key, "n": n, "stream": stream, "value": execution.codec.encode(value, "emit.value")}
     yield from execution.write_by([(Kind.EMITTED, data)], "output", told=execution.engine.bell.ring)
 
@@ -135,7 +135,8 @@ def _send(scope: Scope, to: str, message: Any, topic: str | None) -> Op[None]:
     key, n = scope.allot("send")
     if (yield from execution.recall_now(scope, key, n, "send")) is not None:
         return
-    execution.consumed.add(key)
+    execution.consume(key)
+    yield from execution.admit(scope, key, "send", waits=False)
     yield from execution.make_sure()
     refused = yield from execution.unharmed(_post(scope, key, to, message, topic))
     if refused is not None:

@@ -19,6 +19,7 @@ from holdfast.engine.drive import Op, Read
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import revive
 from holdfast.engine.outcomes import Aborted
+from holdfast.engine.replay import DIFFERS
 from holdfast.engine.scope import Scope
 from holdfast.engine.waits import wait
 from holdfast.errors import (
@@ -73,7 +74,8 @@ def child(
     found = yield from execution.recall(scope, key, n, name, given.digest)
     if found is not None:
         return execution.value(found, key, workflow.types().get("return"))
-    execution.consumed.add(key)
+    execution.consume(key)
+    yield from execution.admit(scope, key, name, given.digest)
     depth = execution.lease.fold.input.get("depth", 0) + 1
     if depth > MAX_DEPTH:
         raise UsageError(
@@ -135,7 +137,7 @@ def _drive(execution: Execution, workflow: Workflow[..., Any], given: Input, id:
             yield from drive_on(run, lease)
     except DefinitionChanged as error:
         execution.park(
-            f"the code no longer does what was recorded: {key!r} cannot be gone on with ({error}). Put back what it "
+            f"{DIFFERS}: {key!r} cannot be gone on with ({error}). Put back what it "
             "did; then run.unblock(), or fork the run before it"
         )
     except Moved as elsewhere:  # the move of both was broken off; that this run is held by us is not in doubt

@@ -32,7 +32,7 @@ from holdfast.engine.outcomes import (
     Suspended,
     Unwind,
 )
-from holdfast.engine.replay import UNCHANGED, leftover
+from holdfast.engine.replay import DIFFERS, UNCHANGED, leftover
 from holdfast.engine.wishes import asked_to_cancel, cancel_driven
 from holdfast.errors import (
     Claimed,
@@ -337,6 +337,6 @@ def _refused(run: Run, lease: Lease) -> Op[Status]:
 
 def left_out(key: str) -> str:
     return (
-        f"the code no longer does what was recorded: {key!r} was recorded, and the workflow returned without calling "
+        f"{DIFFERS}: {key!r} was recorded, and the workflow returned without calling "
         f'it. {UNCHANGED} put back what it did, or guard the change with holdfast.patched("name"); then run.unblock()'
     )

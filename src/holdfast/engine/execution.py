@@ -12,18 +12,22 @@ way, from then on every durable call raises `Unwind` again, so that ``finally`` 
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from holdfast.engine.attempts import attempts
 from holdfast.engine.define import StepFunction, Workflow
-from holdfast.engine.drive import Op, Settle, drive, drive_async
+from holdfast.engine.drive import Op, Read, Settle, drive, drive_async
 from holdfast.engine.events import WARNING, tell
 from holdfast.engine.failures import revive
-from holdfast.engine.outcomes import Aborted, Cancelled, Expired, Outcome, Parked, Released, Unwind
+from holdfast.engine.gate import BUSY, IDLE, OUTSIDE, Attempt, Gate, attempt
+from holdfast.engine.outcomes import Aborted, Cancelled, Expired, Outcome, Parked, Released, Suspended, Unwind
 from holdfast.engine.replay import Arguments, caller, check_place, check_same
 from holdfast.engine.scope import Scope
 from holdfast.errors import HoldfastError, UsageError, ValueRefused
@@ -33,6 +37,7 @@ from holdfast.model import Append, Kind
 
 if TYPE_CHECKING:
     from holdfast.commit import Ticket
+    from holdfast.engine.branches import Threads
     from holdfast.engine.lease import Lease
     from holdfast.engine.run import Run
 
@@ -67,6 +72,12 @@ class Execution:
         self.patches: dict[str, bool] = {}
         self.began_at = lease.seq
         self.replays = len(lease.fold.log) > 1
+        self.gate = Gate(self) if self.replays else None  # None: everything that was recorded has been asked for
+        self.lost: list[str] = []  # the paths of branches that lost a race in this execution
+        self.gone: list[str] = []  # the paths of tasks that were cancelled in it
+        self.pools: list[Threads] = []  # the branches of a sync workflow
+        self.resting: set[int] = set()  # its threads that wait for others
+        self._main = threading.get_ident()
         self._unwinds = 0
         self._passing: Ticket | None = None  # the last write that nobody waited for
         self.unsure: Ticket | None = None  # the last write of something that the workflow was given before it lasts
@@ -104,6 +115,8 @@ class Execution:
         """From now on nothing new is done; what is decided first counts. May be called by any thread."""
         if self.outcome is None:
             self.outcome = outcome
+            if self.gate is not None:
+                self.gate.wake()
             if isinstance(outcome, Cancelled | Released):
                 for part in self.engine.watch.parts_of(self):
                     part.release() if isinstance(outcome, Released) else part.stop(outcome)
@@ -185,7 +198,7 @@ class Execution:
         if found is None:
             return None
         check_same(self, key, name, found, digest, call)
-        self.consumed.add(key)
+        self.consume(key)
         if in_turn:
             yield from self.in_turn(found.seq)
         else:
@@ -244,9 +257,55 @@ class Execution:
         for known in (fold.steps, fold.failures, fold.timers, fold.intents, fold.attempts, fold.children):
             for key, found in known.copy().items():
                 if not key.startswith(paths):
-                    self.consumed.add(key)
+                    self.consume(key)
                     if isinstance(found, Step | Failed):
                         self.given(found.seq)
+
+    # --- what is new
+
+    def consume(self, key: str) -> None:
+        """Note that the code has asked for a call."""
+        self.consumed.add(key)
+        if self.gate is not None:
+            self.gate.take(key)
+
+    def admit(self, scope: Scope, key: str, name: str, digest: str | None = None, *, waits: bool = True) -> Op[None]:
+        """Wait until a new call may be made: see `holdfast.engine.gate`. ``waits``: whether its caller awaits it."""
+        gate = self.gate
+        if gate is None:
+            return
+        wanted = attempt(scope, key, name, digest)
+        if not gate.admits(wanted):
+            yield from self.hold(gate, wanted, waits)
+            scope.check(name)
+        yield from self._write_deferred(gate)
+
+    def _write_deferred(self, gate: Gate) -> Op[None]:
+        """Journal what the workflow said while nothing new could be written, before something new is done."""
+        for write in gate.take_deferred():
+            yield from write()
+
+    def hold(self, gate: Gate, wanted: Attempt, waits: bool) -> Op[None]:
+        """Hold a new call at the gate."""
+        yield Read(partial(gate.hold_thread, wanted))
+
+    def let_held_go(self) -> None:
+        """The gate is open. Held threads see that by themselves."""
+
+    def look_at_held(self, gate: Gate) -> None:
+        """See whether the threads of the run can still come to what was recorded."""
+        gate.decide(self._threads_do(gate))
+
+    def _threads_do(self, gate: Gate) -> str:
+        self.pools = [pool for pool in self.pools if pool.is_going]
+        if any(pool.is_starting for pool in self.pools):
+            return BUSY
+        threads = {self._main}.union(*(pool.threads for pool in self.pools))
+        still = threads - self.resting - {wanted.thread for wanted in gate.held}
+        if not still:
+            return IDLE
+        frames = sys._current_frames()
+        return OUTSIDE if all(_waits_for_thread(frames.get(one)) for one in still) else BUSY
 
     # --- steps
 
@@ -270,7 +329,8 @@ class Execution:
             declared = fold.ledger[begun].data
             recorded = Step(begun, declared.get("tool"), declared.get("digest"), None)
             check_same(self, key, step.name, recorded, digest, (trees, named))
-        self.consumed.add(key)
+        self.consume(key)
+        yield from self.admit(scope, key, step.name, digest, waits=step.is_async)
         if key in self.called:
             raise UsageError(f"step {key!r} of run {self.run.id!r} is running already; give each call its own key")
         data = step.entry(key, n, digest)
@@ -357,6 +417,13 @@ class Execution:
         With ``gives`` the workflow goes by what they say, so nothing is done outside of it before they are lasting.
         ``told`` is called when they are.
         """
+        gate = self.gate
+        if gate is None or not gate.defers(partial(self._write_by, lines, what, gives, told)):
+            yield from self._write_by(lines, what, gives, told)
+
+    def _write_by(
+        self, lines: list[tuple[str, Data]], what: str, gives: bool, told: Callable[[], None] | None
+    ) -> Op[None]:
         ticket = self.submit(lines, what)
         if self.committer.send_off(ticket, told):
             self._passing, self.unsure = ticket, ticket if gives else self.unsure
@@ -377,6 +444,12 @@ class Execution:
 
     def passed(self, outcome: Outcome) -> Op[Outcome]:
         """How it went, after all; nothing counts that was built on what was written in passing, and could not be."""
+        gate = self.gate
+        if gate is not None and not (
+            isinstance(outcome, Suspended) and gate.is_needed()
+        ):  # else it is said again later
+            with suppress(Unwind):
+                yield from self._write_deferred(gate)
         if self._passing is not None and (not self._passing.settled or self._passing.outcome is not None):
             with suppress(Unwind):
                 yield from self.settle(self._passing)
@@ -463,3 +536,8 @@ class Execution:
             return False
         failed = fold.attempts.get(key)
         return failed is None or failed.until <= self.clock.now()
+
+
+def _waits_for_thread(frame: FrameType | None) -> bool:
+    """Whether a thread waits for another one, such as one that the workflow has made by itself."""
+    return frame is None or frame.f_code.co_filename == threading.__file__

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 from collections.abc import Collection, Iterable
 from typing import Any
+
+from holdfast.engine.gate import OUTSIDE
 
 RUNS = "runs"
 DURABLE = "durable"
 PEERS = "peers"
-OUTSIDE = "outside"
 
 _ASYNCIO = asyncio.__path__[0]
+_ANYIO = os.path.join("anyio", "_backends", "_asyncio.py")
 _PRIMITIVES = frozenset({"locks", "queues"})
 
 
@@ -73,6 +76,8 @@ def _waits_in_asyncio(task: asyncio.Task[Any], tasks: Collection[asyncio.Task[An
     stack = _stack(task)
     frame = stack[-1]
     path = frame.f_code.co_filename
+    if path.endswith(_ANYIO) and frame.f_code.co_qualname == "TaskGroup.__aexit__":
+        return _are_of_peers(frame.f_locals["self"]._tasks, tasks)
     if not path.startswith(_ASYNCIO):
         return False
     module, function = path[len(_ASYNCIO) + 1 :].removesuffix(".py"), frame.f_code.co_name

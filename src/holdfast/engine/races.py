@@ -16,6 +16,7 @@ from holdfast.engine.define import current_scope
 from holdfast.engine.drive import Op, drive, drive_async
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import describe
+from holdfast.engine.replay import DIFFERS, UNCHANGED
 from holdfast.engine.scope import Scope
 from holdfast.engine.tasks import AsyncExecution
 from holdfast.engine.waits import timer
@@ -29,6 +30,7 @@ def forget(execution: Execution, losers: list[Scope], ended: tuple[str, Data]) -
     keys: set[str] = set()
     for scope in losers:
         scope.stopped = True
+        execution.lost.append(scope.path)
         for key in execution.waits_of(scope):
             keys.add(key)
             execution.waits.pop(key, None)
@@ -68,9 +70,19 @@ class _First(Race):
     def recall(self) -> Any:
         return self.execution.recall(self.scope, self.key, self.n, "first", None)
 
+    def _won(self, place: int) -> Branch:
+        """The branch that is recorded as the winner."""
+        if place >= len(self.branches):
+            self.execution.park(
+                f"{DIFFERS}: branch {place + 1} of {self.key!r} won, and now it has {len(self.branches)} branches. "
+                f"{UNCHANGED} put back the branches that it had; then run.unblock(), or fork the run before it"
+            )
+        return self.branches[place]
+
     def write(self, winner: int, scopes: list[Scope]) -> Op[None]:
         execution = self.execution
-        execution.consumed.add(self.key)
+        execution.consume(self.key)
+        yield from execution.admit(self.scope, self.key, "first")
         losers = [scope for place, scope in enumerate(scopes) if place != winner]
         lines = forget(execution, losers, (Kind.DONE, {"key": self.key, "n": self.n, "result": winner}))
         yield from execution.in_turn((yield from execution.write(lines)))
@@ -78,8 +90,7 @@ class _First(Race):
     def run(self) -> Any:
         found = drive(self.recall(), self.execution.committer)
         if found is not None:
-            branch = self.branches[found.result]
-            return _inline(self.scope, f"{self.key}.{found.result + 1}", branch)
+            return _inline(self.scope, f"{self.key}.{found.result + 1}", self._won(found.result))
         threads = Threads(self.scope, self.key, self.branches, None)
         winner = threads.wait_for_one(None)
         if winner is None:
@@ -101,7 +112,7 @@ class _First(Race):
     async def _race(self) -> Any:
         found = await drive_async(self.recall(), self.execution.committer)
         if found is not None:
-            return await start(self.scope, f"{self.key}.{found.result + 1}", awaited(self.branches[found.result]))
+            return await start(self.scope, f"{self.key}.{found.result + 1}", awaited(self._won(found.result)))
         scopes = [self.scope.branch(f"{self.key}.{n}") for n in range(1, len(self.branches) + 1)]
         tasks = [start_in(scope, awaited(branch)) for scope, branch in zip(scopes, self.branches, strict=True)]
         try:
@@ -155,10 +166,11 @@ class _Timed(Race):
         return self.execution.recall(self.scope, self.key, self.n, "timeout", None)
 
     def timer(self) -> Any:
-        return timer(self.execution, self.key, self.n, self.seconds)
+        return timer(self.execution, self.scope, self.key, self.n, self.seconds)
 
     def in_time(self) -> Op[None]:
         execution = self.execution
+        yield from execution.admit(self.scope, self.key, "timeout")
         yield from execution.in_turn((yield from execution.write([(Kind.DONE, {"key": self.key, "n": self.n})])))
 
     def expired(self) -> TimedOut:
@@ -166,6 +178,7 @@ class _Timed(Race):
 
     def fail(self, error: TimedOut, loser: Scope) -> Op[None]:
         execution = self.execution
+        yield from execution.admit(self.scope, self.key, "timeout")
         data: Data = {"key": self.key, "n": self.n, "final": True, "error": str(error)}
         data["failure"] = describe(error, execution.codec)
         execution.failed.append((error, self.key))

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.fold import Failed, Step
+from holdfast.fold import Failed, Fold, Step
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
 
 Arguments = tuple[list[Any], dict[str, Any]]  # as they are stored
 SHOWN = 200  # characters of arguments in a message
+DIFFERS = "the code no longer does what was recorded"
 UNCHANGED = "If the code was not changed, it depends on time or chance: put that into a step. Else"
 
 
@@ -31,14 +32,14 @@ def check_same(
                 "fork the run before it"
             )
         execution.park(
-            f"the code no longer does what was recorded: {key!r} was called with other arguments{recorded} at "
+            f"{DIFFERS}: {key!r} was called with other arguments{recorded} at "
             f"entry {found.seq} than now{_shown(execution, call)}, at {caller()}. {UNCHANGED} put back what it did, "
             "and run.unblock(), or fork the run before it; or let the step take any arguments with "
             "@step(check_args=False)"
         )
     if found.tool is not None and found.tool != name:
         execution.park(
-            f"the code no longer does what was recorded: {key!r} was recorded as {found.tool} at entry "
+            f"{DIFFERS}: {key!r} was recorded as {found.tool} at entry "
             f"{found.seq}, and is attempted as {name} now, at {caller()}. Use another key; then run.unblock()"
         )
 
@@ -82,7 +83,7 @@ def check_place(execution: Execution, path: str, n: int, key: str) -> None:
     if recorded_key is not None and recorded_key != key and recorded_key not in execution.lease.fold.loose:
         where = f"branch {path.rstrip('/')!r}" if path else "the workflow"
         execution.park(
-            f"the code no longer does what was recorded: call {n} of {where} was recorded as "
+            f"{DIFFERS}: call {n} of {where} was recorded as "
             f"{recorded_key!r}, and is attempted as {key!r} now, at {caller()}. {UNCHANGED} put back what it did, or "
             'guard the change with holdfast.patched("name"); then run.unblock(), or fork the run before it'
         )
@@ -91,16 +92,16 @@ def check_place(execution: Execution, path: str, n: int, key: str) -> None:
 def is_replaying(execution: Execution) -> bool:
     """Whether the journal has something that the workflow did not come to yet."""
     fold = execution.lease.fold
-    return any(not _is_moot(execution, key) for key in _not_come_to(execution) if key not in fold.loose)
+    return any(not is_moot(fold, key) for key in not_come_to(execution) if key not in fold.loose)
 
 
 def leftover(execution: Execution) -> str | None:
     """A call of the main branch that the journal has and the workflow did not make before it returned."""
     loose = execution.lease.fold.loose
-    return next((key for key in _not_come_to(execution) if "/" not in key and "#" in key and key not in loose), None)
+    return next((key for key in not_come_to(execution) if "/" not in key and "#" in key and key not in loose), None)
 
 
-def _not_come_to(execution: Execution) -> Iterator[str]:
+def not_come_to(execution: Execution) -> Iterator[str]:
     """The calls that the journal has, done or begun, and the workflow did not make in this drive."""
     fold = execution.lease.fold
     recorded = (fold.steps, fold.failures, fold.timers, fold.intents, fold.attempts, fold.children)
@@ -113,15 +114,20 @@ def _not_come_to(execution: Execution) -> Iterator[str]:
             yield asked.key
 
 
-def _is_moot(execution: Execution, key: str) -> bool:
+def is_moot(fold: Fold, key: str) -> bool:
     """Whether a call was made in a branch that lost its race, and so is not made again."""
-    fold = execution.lease.fold
+    if key in fold.lost:
+        return True
     parts = key.split("/")
     for end in range(1, len(parts)):
         for begin in range(end):  # the path of a race stands in front of its own key, which holds the path too
             race, _, number = "/".join(parts[begin:end]).rpartition(".")
             won = fold.steps.get(race)
-            if race in fold.failures or (won is not None and "first#" in race and number != str(won.result + 1)):
+            if (
+                race in fold.lost
+                or race in fold.failures
+                or (won is not None and "first#" in race and number != str(won.result + 1))
+            ):
                 return True
     return False
 

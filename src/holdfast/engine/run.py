@@ -27,6 +27,7 @@ from holdfast.engine.fork import Point, fork, fork_each
 from holdfast.engine.holding import AsyncHolding, Holding
 from holdfast.engine.lease import Lease
 from holdfast.engine.redact import redact
+from holdfast.engine.replay import DIFFERS
 from holdfast.errors import (
     Claimed,
     HoldfastError,
@@ -455,15 +456,26 @@ class Run(Operable):
         return run_info((yield Read(self._record)))
 
     @Operation
-    def unblock(self, *, by: str | None = None) -> Op[None]:
-        """Let a parked run go on; who did it is journaled."""
+    def unblock(self, *, accept: bool = False, by: str | None = None) -> Op[None]:
+        """Let a blocked run continue; who did it is journaled.
+
+        ``accept`` is for a run that is blocked because its code no longer does what was recorded: it continues with
+        what the code does now. Recorded calls that the code still asks for keep their results, all others are left
+        aside; a finished step that is called under another key is executed again.
+        """
         record = yield Read(self._record)
         if record.status is not Status.BLOCKED:
             raise UsageError(f"run {self.id!r} is {record.status}, not blocked")
+        if accept and not (record.reason or "").startswith(DIFFERS):
+            raise UsageError(
+                f"run {self.id!r} is blocked for another reason than code that differs from what was recorded "
+                f"({record.reason}), so there is nothing to accept; call run.unblock()"
+            )
         lease = yield from self._claim(ANY)
         change = Change(status=resting_status(lease.fold, lease.record), release=True)
         try:
-            yield from self._write(lease, [(Kind.UNBLOCKED, {"by": by, "reason": record.reason})], change=change)
+            data: Data = {"by": by, "reason": record.reason} | ({"accepted": True} if accept else {})
+            yield from self._write(lease, [(Kind.UNBLOCKED, data)], change=change)
         except BaseException:  # also an interrupt: whatever it is, the claim is given up
             yield from self._let_go(lease, as_before(record))
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -28,18 +29,19 @@ class StepNow(Struct, frozen=True):
 class Scope:
     """Where in a run a call is made: the run's execution, and the path of branches that leads there."""
 
-    __slots__ = ("branches", "calls", "counters", "execution", "parent", "path", "step", "stopped")
+    __slots__ = ("calls", "counters", "execution", "parent", "path", "step", "stopped", "unnamed")
 
     def __init__(
-        self, execution: Execution, path: str, step: tuple[str, int] | None = None, parent: Scope | None = None
+        self, execution: Execution, path: str | None, step: tuple[str, int] | None = None, parent: Scope | None = None
     ) -> None:
         self.execution = execution
-        self.path = path
+        if path is not None:
+            self.path: str = path
         self.parent = parent
         self.step = step  # key and attempt of the step that is running here
         self.calls = 0
-        self.branches = 0
         self.counters: dict[str, int] = {}
+        self.unnamed: list[tuple[Scope, Callable[[], str]]] = []  # of the tasks that were created here
         self.stopped = False
 
     def allot(self, name: str) -> tuple[str, int]:
@@ -56,10 +58,26 @@ class Scope:
         """A scope for what a step does, which is not the run's business."""
         return Scope(self.execution, "", (key, attempt))
 
-    def task(self) -> Scope:
-        """A scope for a task, numbered by creation."""
-        self.branches += 1
-        return Scope(self.execution, f"{self.path}{self.branches}/", parent=self)
+    def task(self, name: Callable[[], str]) -> Scope:
+        """A scope for a task, which is called ``name()``: that is asked later, since a task gets its name last."""
+        scope = Scope(self.execution, None, parent=self)
+        self.unnamed.append((scope, name))
+        return scope
+
+    def name_tasks(self) -> None:
+        """Name the tasks that were created here, in the order of their creation, with a counter for each name."""
+        unnamed, self.unnamed = self.unnamed, []
+        for scope, name_of in unnamed:
+            name = name_of()
+            count = self.counters[f"{name}~"] = self.counters.get(f"{name}~", 0) + 1
+            scope.path = f"{self.path}{name}~{count}/"
+
+    def __getattr__(self, name: str) -> Any:
+        """The path of a task that nobody has needed yet."""
+        if name != "path" or self.parent is None:
+            raise AttributeError(name)
+        self.parent.name_tasks()
+        return self.path
 
     @property
     def is_over(self) -> bool:

@@ -124,10 +124,11 @@ def _begin(
         if type(found) is not Step or found.erased:
             return None
         check_same(execution, key, step.name, found, digest, (trees, named))
-        execution.consumed.add(key)
+        execution.consume(key)
         execution.given(found.seq)
         return found
-    if execution.unsure is not None or not execution.engine.worker.is_sure_of(execution.lease):
+    held_back = execution.unsure is not None or execution.gate is not None
+    if held_back or not execution.engine.worker.is_sure_of(execution.lease):
         return None
     execution.consumed.add(key)
     execution.called.add(key)

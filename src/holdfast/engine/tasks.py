@@ -1,8 +1,8 @@
 """The execution of an async workflow: its branches are tasks, and a wait parks one of them on a future.
 
-Every task that the workflow creates (with `asyncio.gather`, a task group, `create_task`) gets a scope of its own,
-numbered by creation, so that keys are stable whatever the interleaving. The task factory that sees to it leaves every
-other task of the loop alone.
+Every task that the workflow creates (with `asyncio.gather`, a task group, `create_task`) gets a scope of its own, named
+after the task or what it executes (`holdfast.engine.naming`), so that keys are stable whatever the interleaving. The
+task factory that sees to it leaves every other task of the loop alone.
 
 When nothing is active and all tasks wait for each other or for something durable, the run is **quiet**: the lease is
 given up and the tasks are cancelled. A task that waits for something else (a socket, `asyncio.sleep`) keeps the run
@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import sys
 import threading
 import weakref
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
@@ -30,11 +31,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.clock import SystemClock
 from holdfast.engine.bridge import current_bridge, waiting_here
 from holdfast.engine.define import StepFunction, Workflow, current_scope, driving
-from holdfast.engine.drive import Call, Op, drive_async
+from holdfast.engine.drive import Call, Op, Read, drive_async
 from holdfast.engine.events import WARNING, tell
 from holdfast.engine.execution import Execution
+from holdfast.engine.gate import BUSY, IDLE, OUTSIDE, Attempt, Gate
+from holdfast.engine.naming import is_of_wait_for, task_name
 from holdfast.engine.outcomes import Aborted, Expired, Outcome, Raised, Released, Returned, Suspended, Unwind
-from holdfast.engine.quiet import OUTSIDE, RUNS, is_busy, shielded, waits_for
+from holdfast.engine.quiet import RUNS, is_busy, shielded, waits_for
 from holdfast.engine.scope import Scope
 from holdfast.engine.waits import IN_PLACE
 from holdfast.errors import UsageError
@@ -51,6 +54,7 @@ LOOK_AGAIN = 0.05  # seconds after which a workflow that was not quiet is looked
 PATIENCE = 5.0  # seconds after which it is told that a cancelled task does not end
 GAP = 1.0  # seconds to wait, while a task is busy outside, for somebody to ask for what was recorded before
 STILL, STILL_MANY = 3, 6  # rounds of the loop in which nothing may happen until the next one has its turn
+STILL_IDLE = 10  # rounds until those who are held may be idle for good
 FEW = 64  # so many tasks are looked at in each round
 SPIN = 200  # rounds after which a task that only spins is not waited for
 
@@ -64,6 +68,9 @@ class AsyncExecution(Execution):
     def __init__(self, run: Run, lease: Lease, workflow: Workflow[..., Any]) -> None:
         super().__init__(run, lease, workflow)
         self.tasks: set[asyncio.Task[Any]] = set()
+        self._scopes: dict[asyncio.Task[Any], Scope] = {}
+        self._guests: set[asyncio.Task[Any]] = set()  # those that have no scope of their own
+        self._held: set[asyncio.Future[None]] = set()  # by those who are held at the gate
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._parked: dict[asyncio.Future[None], tuple[str, int | None]] = {}
@@ -98,7 +105,7 @@ class AsyncExecution(Execution):
         _driven[self._thread] += 1
         driving.add(self._thread)
         root = asyncio.Task(function, loop=self._loop, context=context)
-        self.follow(root)
+        self.follow(root, self.root)
         deadline = self._watch_deadline()
         try:
             await asyncio.wait({root, self._quiet}, return_when=asyncio.FIRST_COMPLETED)
@@ -135,14 +142,21 @@ class AsyncExecution(Execution):
         """Whether that is the loop that drives the workflow."""
         return loop is self._loop
 
-    def follow(self, task: asyncio.Task[Any]) -> None:
+    def follow(self, task: asyncio.Task[Any], scope: Scope, *, shared: bool = False) -> None:
         """Count a task as one of the workflow's."""
         self.tasks.add(task)
+        self._scopes[task] = scope
+        if shared:  # with the task that created it
+            self._guests.add(task)
         task.add_done_callback(self._ended)
         self.look()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)
+        path = self._scopes.pop(task).path  # also if nobody has needed it: the next of that name has the next number
+        if self.gate is not None and task.cancelled() and task not in self._guests:
+            self.gone.append(path)
+        self._guests.discard(task)
         _look_at(task)
         self.look()
 
@@ -325,7 +339,7 @@ class AsyncExecution(Execution):
 
     def _look(self) -> None:
         self._soon = None
-        if self.outcome is not None or self._quiet.done() or not (self._parked or self._turns):
+        if self.outcome is not None or self._quiet.done() or not (self._parked or self._turns or self._is_held()):
             return
         self._still += 1
         if not self._is_still():
@@ -334,6 +348,8 @@ class AsyncExecution(Execution):
             self._look_later()
         elif self._turns:
             self._give_turn()
+        elif self._is_held():
+            self._look_at_held()
         elif self.active or not self._all_wait():
             self._look_later()
 
@@ -345,8 +361,12 @@ class AsyncExecution(Execution):
 
     def _are_outside(self) -> bool:
         """Whether a task waits for something that is neither durable, nor another task, nor the end of a step."""
-        durable = self._parked.keys() | self._turns
-        return any(waits_for(task, self.tasks, durable) in (OUTSIDE, RUNS) for task in self.tasks - self._acting)
+        return bool(self._outside())
+
+    def _outside(self) -> set[asyncio.Task[Any]]:
+        durable = self._parked.keys() | self._turns | self._held
+        tasks = self.tasks - self._acting
+        return {task for task in tasks if waits_for(task, self.tasks, durable) in (OUTSIDE, RUNS)}
 
     def _all_wait(self) -> bool:
         """Whether there is nothing to do but wait: then the run is given up, or if it is not for long, waits here."""
@@ -370,6 +390,87 @@ class AsyncExecution(Execution):
         for future, (_, until) in list(self._parked.items()):
             if until is not None and until <= now:
                 _wake(future)
+
+    # --- who is held at the gate
+
+    def hold(self, gate: Gate, wanted: Attempt, waits: bool) -> Op[None]:
+        if threading.get_ident() == self._thread:
+            return self._hold_here(gate, wanted) if waits else _at_once(gate, wanted)
+        bridge = current_bridge.get()
+        if bridge is not None:
+            return _read(partial(bridge.carry, self._hold_here(gate, wanted)))
+        return _read(partial(gate.hold_thread, wanted))
+
+    def _hold_here(self, gate: Gate, wanted: Attempt) -> Op[None]:
+        gate.held.append(wanted)
+        try:
+            while not gate.admits(wanted):
+                future: asyncio.Future[None] = self._loop.create_future()
+                self._held.add(future)
+                self.look()
+                try:
+                    yield Call(_itself, (future,), {})
+                finally:
+                    self._held.discard(future)
+        finally:
+            gate.held.remove(wanted)
+            self.look()
+
+    def let_held_go(self) -> None:
+        self._tell(self._let_held_go)
+
+    def _let_held_go(self) -> None:
+        for future in list(self._held):
+            _wake(future)
+        self.look()
+
+    def look_at_held(self, gate: Gate) -> None:
+        self._tell(self.look)  # the loop sees whether the tasks are idle
+
+    def _is_held(self) -> bool:
+        return self.gate is not None and bool(self.gate.held)
+
+    def _look_at_held(self) -> None:
+        """See whether the other branches can still come to what was recorded."""
+        gate = self.gate
+        assert gate is not None
+        in_threads = {wanted.here for wanted in gate.held if wanted.thread != self._thread}
+        outside = any(self._scopes[task] not in in_threads for task in self._outside())
+        timer = self._last_timer(gate)
+        if self.active:
+            gate.decide(BUSY)
+        elif outside or timer is not None:
+            gate.decide(OUTSIDE, timer or 0.0)
+        elif self._still < STILL_IDLE:  # a timer that is due may be about to be called
+            self._look_soon()
+            return
+        else:
+            gate.decide(IDLE)
+        if self.outcome is None:
+            self._look_later()
+
+    def _last_timer(self, gate: Gate) -> float | None:
+        """When the last of the timers goes off that the workflow's own code has set; None if there is none.
+
+        A time limit of asyncio's may have ended what is held now. One that is longer than the run has taken so far has
+        not gone off before anything was recorded. An event loop that does not show its timers may have some.
+        """
+        scheduled = getattr(self._loop, "_scheduled", None)
+        if scheduled is None:
+            return 0.0
+        latest = self._loop.time() + gate.took + 1
+        times = [handle.when() for handle in scheduled if not handle.cancelled() and self._is_own_timer(handle)]
+        return max((when for when in times if when <= latest), default=None)
+
+    def _is_own_timer(self, handle: Any) -> bool:
+        scope = handle._context.get(current_scope) if handle._context is not None else None
+        callback = handle._callback
+        return (
+            scope is not None
+            and scope.execution is self
+            and callback is not _wake
+            and getattr(callback, "__self__", None) is not self
+        )
 
     # --- who has his turn
 
@@ -474,6 +575,19 @@ def _look_at(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
+def _itself(future: asyncio.Future[None]) -> asyncio.Future[None]:
+    return future
+
+
+def _read(ask: Callable[[], None]) -> Op[None]:
+    yield Read(ask)
+
+
+def _at_once(gate: Gate, wanted: Attempt) -> Op[None]:
+    gate.check_now(wanted)
+    yield from ()
+
+
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
@@ -498,16 +612,20 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
         scope = context.get(current_scope) if context is not None else current_scope.get()
         execution = scope.execution if scope is not None and scope.step is None else None
         inside = isinstance(execution, AsyncExecution) and execution.is_on(loop)
-        if scope is not None and inside:
+        made: list[Any] = []
+        shared = inside and is_of_wait_for(sys._getframe(1))
+        if scope is not None and inside and not shared:
+            scope = scope.task(task_name(coro, scope.execution.workflow.__module__, made))
             context = context.copy() if context is not None else copy_context()
-            context.run(current_scope.set, scope.task())
+            context.run(current_scope.set, scope)
         if before is not None:
             make: Any = before
             task: Any = make(loop, coro, context=context, **more) if context is not None else make(loop, coro)
         else:
             task = asyncio.Task(coro, loop=loop, context=context, **more)
-        if isinstance(execution, AsyncExecution) and inside:
-            execution.follow(task)
+        made.append(task)
+        if scope is not None and isinstance(execution, AsyncExecution) and inside:
+            execution.follow(task, scope, shared=shared)
         return task
 
     _factories[loop] = factory

@@ -20,7 +20,7 @@ from holdfast.engine.failures import describe
 from holdfast.engine.pauses import post_answer
 from holdfast.engine.scope import Scope
 from holdfast.errors import TimedOut, UsageError
-from holdfast.fold import Asked, question_id
+from holdfast.fold import Asked, name_in, question_id
 from holdfast.forms import Form, check_answer, form_of, store_form, typed
 from holdfast.journal import Data
 from holdfast.model import Kind
@@ -87,11 +87,14 @@ def wait_until(execution: Execution, scope: Scope, key: str, until: int) -> Op[N
     yield from wait(execution, scope, key, until)
 
 
-def timer(execution: Execution, key: str, n: int, seconds: float | None, at: int | None = None) -> Op[int]:
+def timer(
+    execution: Execution, scope: Scope, key: str, n: int, seconds: float | None, at: int | None = None
+) -> Op[int]:
     """The recorded moment at which a wait is over; recorded now if it just begins."""
-    execution.consumed.add(key)
+    execution.consume(key)
     until = execution.lease.fold.timers.get(key)
     if until is None:
+        yield from execution.admit(scope, key, name_in(key))
         until = at if at is not None else execution.clock.now() + round((seconds or 0) * 1_000_000)
         yield from execution.write([(Kind.TIMER, {"key": key, "n": n, "until": until})])
     return until
@@ -111,7 +114,7 @@ def _sleep(scope: Scope, call: tuple[str, int], seconds: float | None, at: int |
     key, n = call
     if (yield from execution.recall(scope, key, n, "sleep", None)) is not None:
         return
-    until = yield from timer(execution, key, n, seconds, at)
+    until = yield from timer(execution, scope, key, n, seconds, at)
     yield from wait_until(execution, scope, key, until)
     yield from execution.in_turn((yield from execution.write([(Kind.DONE, {"key": key})])))
 
@@ -139,7 +142,7 @@ def _ask(
     key, n = call
     found = yield from execution.recall(scope, key, n, "ask", None)
     if found is None:
-        asked = yield from _open_question(execution, key, n, prompt, form, seconds)
+        asked = yield from _open_question(execution, scope, key, n, prompt, form, seconds)
 
         def ready() -> bool:
             return asked.seq not in execution.lease.fold.questions
@@ -171,11 +174,14 @@ def _answer_by_default(execution: Execution, asked: Asked, form: Form, default: 
     yield from execution.take_in()
 
 
-def _open_question(execution: Execution, key: str, n: int, prompt: str, form: Form, seconds: float | None) -> Op[Asked]:
-    execution.consumed.add(key)
+def _open_question(
+    execution: Execution, scope: Scope, key: str, n: int, prompt: str, form: Form, seconds: float | None
+) -> Op[Asked]:
+    execution.consume(key)
     for asked in execution.lease.fold.questions.copy().values():  # other branches ask at the same time
         if asked.key == key:
             return asked
+    yield from execution.admit(scope, key, "ask")
     data: Data = {"key": key, "n": n, "prompt": prompt, "fields": store_form(form), "output_key": key}
     if seconds is not None:
         data["until"] = execution.clock.now() + round(seconds * 1_000_000)
@@ -210,8 +216,10 @@ def _receive(
     found = yield from execution.recall(scope, key, n, "receive", None)
     if found is not None:
         return execution.value(found, key, kind)
-    execution.consumed.add(key)
-    until = None if seconds is None else (yield from timer(execution, key, n, seconds))
+    execution.consume(key)
+    if seconds is None:
+        yield from execution.admit(scope, key, "receive")
+    until = None if seconds is None else (yield from timer(execution, scope, key, n, seconds))
 
     def ready() -> bool:
         return any(message.topic == topic for message in execution.lease.fold.mailbox)

@@ -115,7 +115,8 @@ class Running:
         execution = self.execution
         fold = execution.lease.fold
         asked = {one.key for one in fold.questions.copy().values()}
-        execution.consumed.update(keys)
+        for key in keys:
+            execution.consume(key)
         new = [key for key in keys if key not in fold.steps and key not in asked]
         lines = [(str(Kind.ASKED), question_of(self.graph.label, key)) for key in new]
         if lines:
@@ -162,7 +163,7 @@ class Running:
         """The entries that close what the tasks that were given up had begun; none if there is nothing."""
         visit = self.plan.book["visits"].get(join, 0) + 1
         lines = forget(self.execution, losers, (str(Kind.DONE), {"key": f"join:{join}#{visit}", "result": None}))
-        self.execution.consumed.add(f"join:{join}#{visit}")
+        self.execution.consume(f"join:{join}#{visit}")
         return lines if len(lines) > 1 or "lost" in lines[0][1] else []
 
     def _effect(self, task: Task, entry: dict[str, Tree], said: Data) -> list[tuple[str, Data]]:
@@ -238,7 +239,9 @@ class Running:
         found = yield from execution.recall(self.scope_of(task), key, None, task.node, None, in_turn=False)
         if found is not None:
             return found
-        execution.consumed.add(key)
+        execution.consume(key)
+        if key not in execution.lease.fold.intents:
+            yield from execution.admit(self.scope_of(task), key, task.node)
         if key in execution.lease.fold.intents and not execution.lease.record.crashes:
             return None  # it had to wait, and goes on
         data: Data = {"key": key, "tool": task.node, "target": None, "args": [], "kwargs": {}, "reversible": True}

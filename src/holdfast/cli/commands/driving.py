@@ -222,19 +222,29 @@ def _tell_detached(run: Run, again: tuple[str, ...], *, as_json: bool) -> None:
 
 @command("resume", "holdfast resume order-17 --module orders", "holdfast resume release-4f7k2q9x")
 @run_argument
+@click.option(
+    "--accept", is_flag=True, help="Continue a run that is blocked since its code no longer does what was recorded."
+)
 @module_option
 @driving_options
 @with_store()
-def resume_command(hf: Holdfast, run: str, quiet: bool, no_ask: bool, by: str | None, as_json: bool) -> None:
+def resume_command(
+    hf: Holdfast, run: str, accept: bool, quiet: bool, no_ask: bool, by: str | None, as_json: bool
+) -> None:
     """Go on with a run here, and show it until it ends or has to wait.
 
     The code of a Python workflow is not in the store: name the module that declares it by --module, or in
     HOLDFAST_MODULES. A flow is resumed as it was when its run began. If somebody else drives the run, nothing is done,
     and the exit status is 6.
 
+    --accept continues with what the code does now. Calls that were recorded and are still made keep their results; a
+    finished step that is called under another key is executed again. `holdfast show` tells which they are.
+
     JSON and exit status are those of `holdfast run`.
     """
     handle = hf.get(run)
+    if accept:
+        handle.unblock(accept=True, by=by)
     resume_here(hf, handle, quiet=quiet, no_ask=no_ask, by=by, as_json=as_json)
 
 

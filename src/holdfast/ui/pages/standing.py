@@ -30,6 +30,7 @@ _BUTTONS = [  # what the engine names as a call of Python, and what does it on t
         (r"run\.resolve\(('[^']*'|\"[^\"]*\"), done=True, result=\.\.\.\) or done=False", "“Resolve”"),
         (r"`?run\.resolve\(\.\.\.\)`?", "“Resolve”"),
         (r"`?run\.unblock\(\)`?", "“Let it go on”"),
+        (r"`?run\.unblock\(accept=True\)`?", "`holdfast resume --accept`"),
         (r"`?run\.retry\(\)`?", "“Retry”"),
         (r"`?run\.fork\(\)`?", "“Fork”"),
         (r"run\.rollback\(to=(\d+)\)", r"“Roll back” to entry \1"),
