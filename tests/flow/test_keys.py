@@ -9,7 +9,7 @@ import flow_calls
 import pytest
 
 import holdfast
-from holdfast import FlowFailed, Holdfast, Status, VarsRefused
+from holdfast import FlowFailed, Holdfast, Status, UndoFailed, VarsRefused
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 
@@ -261,8 +261,9 @@ def test_a_whole_flow_may_roll_back(load: Any, mem: Holdfast, memdir: Path) -> N
 
 def test_an_undo_that_fails_is_reported(load: Any, mem: Holdfast) -> None:
     run = load(steps("- {id: a, run: 'true', undo: 'echo no >&2; exit 3'}")).start(mem)
-    report = run.rollback(to=0, then="cancelled")
-    [failed] = report.failed
+    with pytest.raises(UndoFailed) as caught:
+        run.rollback(to=0, then="cancelled")
+    [failed] = caught.value.report.failed
     assert failed.error == "ActionFailed: the undo of step 'a' failed: exit code 3: no"
 
 
