@@ -393,14 +393,14 @@ MUTANTS: list[Mutant] = [
         f"{ENGINE}/undo_call.py",
         "        known = [kind for kind in (*types, self._state) if kind is not None]\n",
         "        known: list[Any] = []\n",
-        'tests/processes/test_undos.py -k "another_process and sqlite"',
+        'tests/engine/test_undos_elsewhere.py -k "annotations and memory"',
     ),
     Mutant(
         "undo-with-another-key-each-time",
         f"{ENGINE}/rollback.py",
         'f"{run.uid}/{mark.seq}/undo"',
         'f"{run.uid}/{mark.seq}/undo/{run._store.clock.now()}"',
-        'tests/processes/test_undos.py -k "idempotency_key and sqlite"',
+        'tests/engine/test_undos_elsewhere.py -k "idempotency_key and memory"',
     ),
     Mutant(
         "effect-broken-off-by-a-sibling",
