@@ -68,6 +68,7 @@ def in_the_code() -> set[str]:
         f"{MAX_DEPTH} levels",  # of what is imported
         f"{BUSY_SECONDS:.0f} s",
         f"{DEFAULT_LEASE:.0f} s",
+        f"{default(holdfast.open, 'effect_wait'):.0f} s",
         f"{postgres_link.PATIENCE:.0f} s",
         f"{postgres_patrol.LIMIT:.0f} s",
         f"{postgres.LOOK_WHEN_TOLD:.0f} s",
