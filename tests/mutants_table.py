@@ -508,8 +508,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "crash-undo-repeated",
         "src/holdfast/engine/rollback.py",
-        "        if seq not in lease.fold.settled:\n            yield from _deal_with",
-        "        if True:\n            yield from _deal_with",
+        "    yield from run._write(lease, [(Kind.UNDONE, outcome)])\n",
+        "    yield from ()\n",
         'tests/crash/test_crash_points.py -k "any_point and memory and back"',
     ),
     Mutant(

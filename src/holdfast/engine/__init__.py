@@ -378,7 +378,7 @@ class Holdfast(Operable):
         for record in orphans:
             run = self._handle(record)
             try:
-                lease = yield from run._claim(ANY)
+                lease = yield from run._claim(ANY, rolls=record.status is Status.BLOCKED)
                 parked = Change(status=Status.BLOCKED, release=True, reason=record.reason)
                 yield from run._let_go(lease, parked if record.status is Status.BLOCKED else None)
             except StoreError:

@@ -40,9 +40,9 @@ def this_step() -> StepNow:
     another one after the step was rolled back, or the workflow began anew. In an undo it is that of the undo, which is
     the same for each attempt too, and differs from the step's.
     """
-    if (undo := current_undo.get()) is not None:
-        return undo
     scope = current_scope.get()
+    if scope is None and (undo := current_undo.get()) is not None:
+        return undo
     if scope is None or scope.step is None:
         raise UsageError("this_step() is for code inside of a step or an undo that a run is calling")
     key, attempt = scope.step

@@ -26,7 +26,7 @@ from holdfast.engine.revived import note_revival
 from holdfast.engine.steps import effect
 from holdfast.engine.undo import check_findable, find, is_at_hand
 from holdfast.engine.undo_call import UndoCall
-from holdfast.errors import HoldfastError, NoCheckpoint, Uncertain, UndoFailed, UndoRefused, UsageError
+from holdfast.errors import HoldfastError, NoCheckpoint, StoreError, Uncertain, UndoFailed, UndoRefused, UsageError
 from holdfast.fold import Fold, Mark, Rolling, rollback_plan
 from holdfast.journal import Data
 from holdfast.model import ENDED, Change, Kind, Rewind, Status
@@ -285,14 +285,11 @@ def tell_finished(run: str, report: RollbackReport) -> None:
 
 def _undo(run: Run, mark: Mark, *, force: bool) -> Op[tuple[str | None, bool]]:
     """Undo an effect: what it failed with, if so; and whether that is no failure, but something irreversible in it."""
+    if (part := mark.data.get("id")) is not None:
+        return (yield from _undo_child(run, part, force=force))
+    record = yield Read(run._record)
     try:
-        if (part := mark.data.get("id")) is not None:
-            from holdfast.engine.children import take_back
-
-            left = yield from take_back(run, part, force=force)
-            return left, left is not None
         function = find(mark.data["undo"])
-        record = yield Read(run._record)
         call = _call_of(run, record, mark, function)
         is_plain = not isinstance(run, Async) and record.queue is not None
         if is_plain and inspect.iscoroutinefunction(function):
@@ -301,6 +298,19 @@ def _undo(run: Run, mark: Mark, *, force: bool) -> Op[tuple[str | None, bool]]:
     except Exception as error:  # whatever it is, the rollback stops there, or passes over it
         return one_line(error, run._codec), False
     return None, False
+
+
+def _undo_child(run: Run, id: str, *, force: bool) -> Op[tuple[str | None, bool]]:
+    """The same for a child. What is wrong with the store says nothing about it."""
+    from holdfast.engine.children import take_back
+
+    try:
+        left = yield from take_back(run, id, force=force)
+    except StoreError:
+        raise
+    except Exception as error:  # also what an undo of the child may raise
+        return one_line(error, run._codec), False
+    return left, left is not None
 
 
 def _call_of(run: Run, record: RunRecord, mark: Mark, function: Callable[..., Any]) -> UndoCall:
