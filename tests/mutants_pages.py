@@ -25,8 +25,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "pages-roll-back-what-was-not-seen",
         f"{UI}/pages/acts.py",
-        'body=body, if_match=ask.one("etag"))\n    top',
-        "body=body, if_match=ANY)\n    top",
+        'body=body, if_match=ask.one("etag")).report',
+        "body=body, if_match=ANY).report",
         f"{TESTS}/test_page_acts.py -k rollback",
     ),
     Mutant(

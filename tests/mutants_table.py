@@ -530,15 +530,15 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "crash-undo-repeated",
         "src/holdfast/engine/rollback.py",
-        "if seq in lease.fold.undone or _action",
-        "if _action",
+        "    yield from run._write(lease, [(Kind.UNDONE, outcome)])\n",
+        "    yield from ()\n",
         'tests/crash/test_crash_points.py -k "any_point and memory and back"',
     ),
     Mutant(
         "crash-rollback-not-finished",
         "src/holdfast/engine/run.py",
-        "if record.rollback is not None:",
-        "if False:",
+        "            if record.rollback is not None:\n                rollback.tell",
+        "            if False:\n                rollback.tell",
         'tests/crash/test_crash_points.py -k "any_point and memory and back"',
     ),
     Mutant(

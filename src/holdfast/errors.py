@@ -16,6 +16,7 @@ A class's docstring is its default message. A message names the thing, the place
     │   ├── RunExists
     │   ├── RunEnded               it is completed, failed or cancelled
     │   ├── RunBlocked             parked until a person acts
+    │   │   └── UndoFailed         a rollback stopped at an undo that failed (``.report``)
     │   ├── RunCancelled           its result was asked for, and it was cancelled
     │   ├── DeadlinePassed         it took longer than it may
     │   ├── WorkflowMissing        its workflow is not declared in this process
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.graph.verify import Problem
+    from holdfast.views import RollbackReport
 
 
 class HoldfastError(Exception):
@@ -151,6 +153,14 @@ class RunEnded(RunError):
 
 class RunBlocked(RunError):
     """the run is parked until a person acts; `run.unblock()` lets it go on."""
+
+
+class UndoFailed(RunBlocked):
+    """a rollback stopped at an undo that failed; roll back again to retry it, or with force=True to pass over it."""
+
+    def __init__(self, run: str, message: str, report: RollbackReport) -> None:
+        self.report = report
+        super().__init__(run, message)
 
 
 class RunCancelled(RunError):

@@ -88,13 +88,14 @@ class Mark(Struct, frozen=True):
 
 
 class Rolling(Struct, frozen=True):
-    """A rollback that has begun: the effects to go through, newest first. How each undo went is in `Fold.undone`."""
+    """A rollback that has begun: the effects to go through, newest first. What became of each is in the ledger."""
 
     seq: int
     to: int
     plan: list[int]
     failure: Data | None = None  # what the run fails with when it is done
     cancelled: Data | None = None  # or why it is cancelled then
+    force: bool = False  # whether it passes over undos that fail
 
 
 def name_in(key: str) -> str:
@@ -143,7 +144,7 @@ class Fold:
         self.accepted: set[str] = set()  # calls that need not come again, since a person accepted other code
         self.ended: tuple[Status, Data] | None = None
         self.rolling: Rolling | None = None
-        self.undone: dict[int, tuple[bool, str | None]] = {}  # by the rollback so far: whether it worked, or the error
+        self.settled: set[int] = set()  # effects that the rollback has dealt with: undone, left, or passed over
 
     def add(self, seq: int, kind: str, at: int, data: Data) -> None:
         """Take the next entry. An unknown kind raises `RunDamaged`: a newer Holdfast wrote it."""
@@ -185,7 +186,6 @@ class Fold:
         return self.is_settled(key) and key not in self.loose
 
     def _rewind(self, to: int) -> None:
-        self._settle_undone()
         for effect in self.rolling.plan if self.rolling else ():
             if self.ledger[effect].status == "done":
                 self.ledger[effect] = _settle(self.ledger[effect], "left", None)
@@ -196,24 +196,18 @@ class Fold:
             _ENTER[kind](self, seq, at, data)
         self.intents = {key: seq for key, seq in self.intents.items() if self.ledger[seq].status == "uncertain"}
 
-    def _settle_undone(self) -> None:
-        """Note in the ledger what a rollback has undone so far."""
-        for effect, (ok, error) in self.undone.items():
-            self.ledger[effect] = _settle(self.ledger[effect], "undone" if ok else "undo_failed", error)
-
     # What each kind of entry means
 
     def _created(self, seq: int, at: int, data: Data) -> None:
         self.input = data
 
     def _forked(self, seq: int, at: int, data: Data) -> None:
-        self._settle_undone()
         self.intents.clear()  # what was begun in the parent is the parent's to finish
         self.started.clear()
         self.children = {key: child for key, child in self.children.items() if key in self.steps}
         self.messages = {n: message for n, message in self.messages.items() if n > seq or n in self.taken}
         self.rolling = None
-        self.undone = {}
+        self.settled = set()
         self.ended = None
         if "input" in data:
             self.input = {**self.input, **data["input"]}
@@ -330,12 +324,12 @@ class Fold:
             self._forget(key)
 
     def _begun(self, seq: int, at: int, data: Data) -> None:
-        self.rolling = Rolling(seq, data["to"], data["plan"], data.get("failure"), data.get("cancelled"))
-        self.undone = {}
+        ending = data.get("failure"), data.get("cancelled")
+        self.rolling = Rolling(seq, data["to"], data["plan"], *ending, data.get("force", False))
 
     def _undone(self, seq: int, at: int, data: Data) -> None:
-        if self.rolling is not None:
-            self.undone[data["effect"]] = (data["ok"], data.get("error"))
+        if data["ok"] or "left" in data or "passed" in data:
+            self.settled.add(data["effect"])
 
     def _unblocked(self, seq: int, at: int, data: Data) -> None:
         if "accepted" in data:
@@ -366,6 +360,11 @@ class Fold:
             self.ledger[seq] = Mark(seq, seq, at, data, "uncertain")
         elif kind in (Kind.MARKED, Kind.CHILD):
             self.ledger[seq] = Mark(seq, seq, at, data, "done")
+        elif kind == Kind.UNDONE:
+            mark = self.ledger[data["effect"]]
+            status = "undone" if data["ok"] else "left" if "left" in data else "undo_failed"
+            if "uncertain" not in data:  # else it was passed over, and is what it was
+                self.ledger[mark.seq] = _settle(mark, status, data.get("error"))
         elif (opened := data.get("intent")) is not None and "until" not in data:
             mark = self.ledger[opened]
             happened = kind == Kind.DONE or bool(data.get("done"))
@@ -400,7 +399,9 @@ _ENTER: dict[str, Callable[[Fold, int, int, Data], None]] = {
     Kind.FAILED: Fold._failed,
     Kind.CANCELLED: Fold._cancelled,
 }
-_EFFECTS = frozenset({Kind.FORKED, Kind.INTENDED, Kind.MARKED, Kind.CHILD, Kind.DONE, Kind.RAISED, Kind.RESOLVED})
+_EFFECTS = frozenset(
+    {Kind.FORKED, Kind.INTENDED, Kind.MARKED, Kind.CHILD, Kind.DONE, Kind.RAISED, Kind.RESOLVED, Kind.UNDONE}
+)
 
 
 _KNOWN = frozenset(Kind)
@@ -421,7 +422,8 @@ def question_id(uid: str, asked: Asked) -> str:
 
 
 def rollback_plan(fold: Fold, record: RunRecord, to: int) -> list[int]:
-    """The effects, newest first, that a rollback to ``to`` has to deal with."""
+    """The effects, newest first, that a rollback to ``to`` has to deal with; of one under way, all that it has had."""
+    before = fold.rolling.plan if fold.rolling is not None else []
     ranges = live_ranges(record.rewinds, max(record.seq, fold.seq))  # the fold may count what waits in the inbox
     if not 0 <= to <= record.seq:
         raise NoCheckpoint(record.id, f"there is no entry {to}; the newest is {record.seq}")
@@ -440,6 +442,6 @@ def rollback_plan(fold: Fold, record: RunRecord, to: int) -> list[int]:
         mark.seq
         for mark in sorted(fold.ledger.values(), key=lambda mark: mark.settled, reverse=True)
         if mark.settled > max(to, record.base - 1)
-        and mark.status in ("done", "uncertain", "repeated", "raised")
+        and (mark.status in ("done", "uncertain", "repeated", "raised") or mark.seq in before)
         and is_live(ranges, mark.seq)
     ]

@@ -35,8 +35,8 @@ class Effect(Struct, frozen=True, kw_only=True):
     """Something that was done to the outside world.
 
     ``status`` is ``done``; ``uncertain`` (it was begun, and its process died before saying how it went); ``repeated``
-    (it was uncertain, and the step was run again since); ``raised`` (it was begun and raised an error); or, after a
-    rollback, ``undone``, ``undo_failed`` or ``left`` (nothing could undo it, so it is still there).
+    (it was uncertain, and the step was run again since); ``raised`` (it was begun and raised an error); or, in and
+    after a rollback, ``undone``, ``undo_failed`` or ``left`` (nothing could undo it, so it is still there).
     """
 
     seq: int
@@ -253,13 +253,14 @@ class Page(Struct, Generic[T], frozen=True):
 
 
 class PlannedUndo(Struct, frozen=True):
-    """What a rollback will do about one effect: ``undo`` it, or leave it for the reason given.
+    """What a rollback will do about one effect: ``undo`` it, or leave it (``irreversible``, ``uncertain``).
 
-    ``missing``: its undo cannot be found in this process, which therefore refuses the rollback; ``problem`` says why.
+    ``missing``: this process cannot find the undo; ``unreadable``: it cannot read what the undo is called with. An
+    effect that has a ``problem``, which says why, refuses the rollback unless it is forced.
     """
 
     effect: Effect
-    action: Literal["undo", "irreversible", "uncertain", "missing"]
+    action: Literal["undo", "irreversible", "uncertain", "missing", "unreadable"]
     problem: str | None = None
 
 
@@ -271,7 +272,10 @@ class RollbackPlan(Struct, frozen=True):
 
 
 class RollbackReport(Struct, frozen=True):
-    """What a rollback did. What is in ``failed``, ``irreversible`` and ``uncertain`` may still be there."""
+    """What a rollback did. What is in ``failed``, ``irreversible`` and ``uncertain`` may still be there.
+
+    ``pending`` are the effects that a rollback which stopped at a failed undo did not come to.
+    """
 
     to: int
     generation: int
@@ -279,6 +283,7 @@ class RollbackReport(Struct, frozen=True):
     failed: tuple[Effect, ...]
     irreversible: tuple[Effect, ...]
     uncertain: tuple[Effect, ...]
+    pending: tuple[Effect, ...] = ()
 
 
 class AuditReport(Struct, frozen=True):

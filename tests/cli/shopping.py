@@ -11,7 +11,7 @@ import holdfast
 from holdfast import Secret, ask, note, sleep, step, workflow
 
 undone: list[str] = []
-broken = {"printer": True}
+broken = {"printer": True, "bank": False}
 
 
 @dataclass
@@ -25,13 +25,15 @@ class Shipping:
             raise ValueError("the post insures nothing")
 
 
-@step(target="card of {order}")
+@step(target="card of {order}", undo_retries=0)
 def charge(order: str, cents: int) -> str:
     return f"receipt of {order}"
 
 
 @charge.undo
 def refund(receipt: str, order: str, cents: int) -> None:
+    if broken["bank"]:
+        raise ConnectionError("the bank is closed")
     undone.append(receipt)
 
 

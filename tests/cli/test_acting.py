@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ def repaired(shop: Call) -> Iterator[Any]:
     shopping.broken["printer"] = True
     shopping.undone.clear()
     yield shopping
-    shopping.broken["printer"] = True
+    shopping.broken.update(printer=True, bank=False)
 
 
 # --- answer
@@ -203,6 +204,70 @@ def test_a_rollback_that_leaves_something_says_so(call: Call, store: Holdfast) -
     assert done.code == 9
     assert "left" in done.out
     assert call("rollback", "hand", "--to", "77", "--yes").code == 8
+
+
+FAILED = "the undo of step 'charge#1' failed (ConnectionError: the bank is closed)"
+
+
+def test_a_rollback_that_stops_is_seen_everywhere_and_goes_on_when_it_is_said_again(
+    call: Call, shop: Call, repaired: Any
+) -> None:
+    shop("sell", "s1", order="A-17")
+    repaired.broken["bank"] = True
+    stopped = call("rollback", "s1", "--to", "0", "--yes")
+    assert stopped.code == 5
+    assert re.search(r"undo_failed +charge#1", stopped.out)
+    assert FAILED in stopped.err
+    assert "holdfast rollback s1 --to 0 tries it again" in stopped.err
+    assert "with --force it passes over it" in stopped.err
+    given = call("rollback", "s1", "--to", "0", "--yes", "--json")
+    assert (given.code, given.json["run"]["status"], given.json["error"]["type"]) == (5, "blocked", "UndoFailed")
+    assert [one["key"] for one in given.json["report"]["failed"]] == ["charge#1"]
+    for words in (("show", "s1"), ("runs",)):
+        assert FAILED in " ".join(call(*words).out.split())
+    shown = call("show", "s1").out
+    assert "holdfast rollback s1 --to 0 --module shopping\n  holdfast rollback s1 --to 0 --force" in shown
+    assert call("show", "s1", "--json").json["run"]["reason"].startswith("its rollback to entry 0 stopped")
+    assert "undo_failed" in call("effects", "s1").out
+    sick = call("doctor")
+    assert sick.code == 12
+    assert "1 run blocked in the middle of a rollback, by an undo that failed: s1" in sick.out
+    for words in (("resume", "s1", "-m", SHOPPING), ("unblock", "s1", "-m", SHOPPING)):
+        refused = call(*words)
+        assert refused.code == 5, words
+    repaired.broken["bank"] = False
+    assert call("rollback", "s1", "--to", "0", "--yes").code == 0
+    assert repaired.undone == ["receipt of A-17"]
+
+
+def test_with_force_a_rollback_passes_over_what_failed_and_says_so(call: Call, shop: Call, repaired: Any) -> None:
+    shop("sell", "s1", order="A-17")
+    repaired.broken["bank"] = True
+    call("rollback", "s1", "--to", "0", "--yes")
+    forced = call("rollback", "s1", "--to", "0", "--force", "--then", "cancelled", "--yes", "--by", "operations")
+    assert forced.code == 9
+    assert re.search(r"undo_failed +charge#1", forced.out)
+    assert "not everything was undone: the undo of step 'charge#1'" in " ".join(call("runs").out.split())
+    well = call("doctor")
+    assert (well.code, "1 run of which not everything was undone: s1" in well.out) == (0, True)
+
+
+def test_a_cancel_whose_undo_fails_is_no_success(call: Call, shop: Call, repaired: Any) -> None:
+    shop("sell", "s1", order="A-17")
+    repaired.broken["bank"] = True
+    for words in (("cancel", "s1", "--undo"), ("cancel", "s1", "--undo", "-m", SHOPPING)):
+        done = call(*words)
+        assert (done.code, done.out) == (5, "")
+        assert f"✗ run 's1': its rollback to entry 0 stopped: {FAILED}" in done.err
+    assert call("cancel", "s1").code == 5
+    assert call("show", "s1", "--json").json["run"]["status"] == "blocked"
+    forced = call("cancel", "s1", "--undo", "--force")
+    assert (forced.code, forced.err) == (9, "! s1 is cancelled; not undone: charge#1 (undo failed)\n")
+    shop("sell", "s2", order="B-1")
+    call("cancel", "s2", "--undo")
+    given = call("cancel", "s2", "--force", "--json")
+    assert given.code == 9
+    assert (given.json["done"], given.json["results"][0]["missed"]) == (1, "not undone: charge#1 (undo failed)")
 
 
 def test_resolve(call: Call, shop: Call) -> None:

@@ -68,6 +68,7 @@ def in_the_code() -> set[str]:
         f"{MAX_DEPTH} levels",  # of what is imported
         f"{BUSY_SECONDS:.0f} s",
         f"{DEFAULT_LEASE:.0f} s",
+        f"{default(holdfast.open, 'effect_wait'):.0f} s",
         f"{postgres_link.PATIENCE:.0f} s",
         f"{postgres.STILL:.0f} s",
         *(f"{value.removesuffix('s')} s" for value in (postgres_link._LIMITS | postgres_link._LIMITS_17).values()),

@@ -10,8 +10,11 @@ from holdfast.errors import (
     Claimed,
     NoCheckpoint,
     QuestionClosed,
+    RunBlocked,
     RunEnded,
     StoreUnusable,
+    Uncertain,
+    UndoFailed,
     UndoRefused,
     UsageError,
 )
@@ -129,17 +132,162 @@ def test_history_stays_and_says_what_counts(hf: Holdfast) -> None:
     ]
 
 
-def test_a_failing_undo_does_not_stop_the_others(hf: Holdfast) -> None:
+# --- an undo that fails
+
+
+def stopped(run: Run, to: int, **how: Any) -> UndoFailed:
+    with pytest.raises(UndoFailed) as caught:
+        run.rollback(to=to, **how)
+    return caught.value
+
+
+def test_a_failing_undo_stops_the_rollback_and_the_next_one_continues_there(hf: Holdfast) -> None:
+    run = hf.run("run")
+    start = run.save("start")
+    act(run, "a", "b", "c")
+    run.save("later")
+    trouble["b"] = ValueError("the bank is closed")
+    error = stopped(run, start)
+    assert "the undo of step 'b' failed (ValueError: the bank is closed)" in str(error)
+    report = error.report
+    assert (keys(report.undone), keys(report.failed), keys(report.pending)) == (["c"], ["b"], ["a"])
+    assert report.failed[0].error == "ValueError: the bank is closed"
+    assert statuses(run) == {"a": "done", "b": "undo_failed", "c": "undone"}
+    info = run.info()
+    assert (info.status, info.generation) == (Status.BLOCKED, 0)
+    assert "'b' failed (ValueError: the bank is closed)" in (info.reason or "")
+    assert run.checkpoint().state == "later", "nothing is rewound"
+    report = run.rollback(to=start)
+    assert names() == ["c", "b", "a"]
+    assert keys(report.undone) == ["c", "b", "a"]
+    assert (run.status, run.info().generation, run.checkpoint().state) == (Status.READY, 1, "start")
+    run.audit()
+
+
+def test_with_force_a_rollback_passes_over_it_and_records_that(hf: Holdfast) -> None:
     run = hf.run("run")
     start = run.save("start")
     act(run, "a", "b", "c")
     trouble["b"] = ValueError("the bank is closed")
-    report = run.rollback(to=start)
-    assert names() == ["c", "a"]
+    stopped(run, start)
+    report = run.rollback(to=start, force=True, by="operations")
     assert (keys(report.undone), keys(report.failed)) == (["c", "a"], ["b"])
-    assert report.failed[0].error == "ValueError: the bank is closed"
+    assert names() == ["c", "a"], "what failed before is not tried again, since a person has given it up"
     assert statuses(run) == {"a": "undone", "b": "undo_failed", "c": "undone"}
+    begun = [run.entry(one.seq).contents for one in run.history(kind="rollback_begun")]
+    assert [(one.get("force", False), one.get("by")) for one in begun] == [(False, None), (True, "operations")]
+    passed = [run.entry(one.seq).contents for one in run.history(kind="undone")]
+    assert [one.get("passed", False) for one in passed] == [False, False, True, False]
+    assert run.rollback(to=start).undone == (), "it is not tried by a later rollback either"
+
+
+def test_with_force_from_the_start_each_failing_undo_is_tried_and_passed_over(hf: Holdfast) -> None:
+    run = hf.run("run")
+    start = run.save("start")
+    act(run, "a", "b", "c")
+    trouble.update({"a": OSError("busy"), "c": OSError("busy")})
+    report = run.rollback(to=start, force=True)
+    assert (keys(report.undone), keys(report.failed)) == (["b"], ["c", "a"])
+    assert (run.status, run.checkpoint().state) == (Status.READY, "start")
+
+
+def test_what_is_allowed_in_the_middle_of_a_rollback(hf: Holdfast, opened: Callable[..., Holdfast]) -> None:
+    run = hf.run("run")
+    start = run.save("start")
+    act(run, "a")
+    middle = run.save("middle")
+    act(run, "b", "c")
+    trouble["b"] = ValueError("no")
+    stopped(run, middle)
+    for one in (run, opened().get("run")):
+        for refused in (
+            lambda one=one: one.save("more"),
+            lambda one=one: one.once("d", put, "d"),
+            lambda one=one: one.claim(),
+            lambda one=one: one.complete(),
+            lambda one=one: one.cancel(),
+            lambda one=one: one.pause("well?"),
+            lambda one=one: one.redact(start),
+        ):
+            with pytest.raises(RunBlocked, match="'b' failed"):
+                refused()
+        with pytest.raises(UsageError, match=f"rollback to entry {middle}, and can only be"):
+            one.rollback(to=middle + 1)
+        with pytest.raises(NoCheckpoint, match=f"fork it at that entry or an earlier one: run.fork\\(at={middle}\\)"):
+            one.fork()
+    assert run.fork(at=middle).checkpoint().state == "middle"
+    assert run.status is Status.BLOCKED
+    report = run.rollback(to=start)  # further back than it was asked for first
+    assert (keys(report.undone), names()) == (["c", "b", "a"], ["c", "b", "a"])
     assert run.checkpoint().state == "start"
+
+
+def test_the_plan_of_one_that_stopped_has_what_is_left_to_do(hf: Holdfast) -> None:
+    run = hf.run("run")
+    start = run.save("start")
+    act(run, "a", "b", "c")
+    trouble["b"] = ValueError("no")
+    stopped(run, start)
+    assert [(one.effect.key, one.action) for one in run.plan_rollback(start).steps] == [("b", "undo"), ("a", "undo")]
+
+
+@pytest.mark.parametrize("ways", [{"undo": True}, {"force": True}], ids=["undo", "force"])
+def test_a_run_that_is_blocked_in_its_rollback_is_cancelled_by_finishing_that(
+    hf: Holdfast, ways: dict[str, bool]
+) -> None:
+    run = hf.run("run")
+    run.save("start")
+    act(run, "a", "b")
+    trouble["b"] = ValueError("no")
+    stopped(run, 0)
+    with pytest.raises(RunBlocked, match=r"run\.cancel\(force=True\)"):
+        run.cancel("enough")
+    run.cancel("enough", by="operations", **ways)
+    assert run.status is Status.CANCELLED
+    assert names() == (["b", "a"] if "undo" in ways else ["a"])
+    assert run.entry(run.info().seq).contents == {"error": "enough", "by": "operations"}
+
+
+def test_unblock_tries_again_too(hf: Holdfast) -> None:
+    run = hf.run("run")
+    start = run.save("start")
+    act(run, "a", "b")
+    trouble["b"] = ValueError("no")
+    stopped(run, start)
+    run.unblock()
+    assert names() == ["b", "a"]
+    assert run.status is Status.READY
+
+
+def test_the_holder_of_a_claim_loses_it_with_the_rollback_that_stops(hf: Holdfast) -> None:
+    run = hf.run("run")
+    with run.claim():
+        start = run.save("start")
+        act(run, "a")
+        trouble["a"] = ValueError("no")
+        stopped(run, start)
+        with pytest.raises(UsageError, match="its claim was given up"):
+            run.save("more")
+    assert run.status is Status.BLOCKED
+    assert run.info().holder is None
+
+
+def test_one_that_died_and_is_continued_by_a_claim_stops_there_too(
+    hf: Holdfast, opened: Callable[..., Holdfast]
+) -> None:
+    run = hf.run("run")
+    start = run.save("start")
+    act(run, "a", "b")
+    trouble["b"] = Killed()
+    with pytest.raises(Killed):
+        run.rollback(to=start)
+    trouble["b"] = ValueError("no")
+    other = opened().get("run")
+    with pytest.raises(UndoFailed, match="'b' failed"):
+        other.claim()
+    assert (other.status, statuses(other)) == (Status.BLOCKED, {"a": "done", "b": "undo_failed"})
+    other.rollback(to=start)
+    assert names() == ["b", "a"]
 
 
 def test_what_cannot_be_undone_is_named(hf: Holdfast) -> None:
@@ -180,11 +328,15 @@ def test_effects_that_are_uncertain_or_raised_are_named(
     with pytest.raises((Killed, StoreUnusable)):
         run.once("died", die, undo=take_back)
     again = opened().get("run")
-    assert [(one.effect.key, one.action) for one in again.plan_rollback(start).steps] == [
-        ("died", "uncertain"),
-        ("raised", "uncertain"),
-    ]
-    report = again.rollback(to=start)
+    died, raised = again.plan_rollback(start).steps
+    assert [(one.effect.key, one.action) for one in (died, raised)] == [("died", "uncertain"), ("raised", "uncertain")]
+    assert "not known whether step 'died' was done" in (died.problem or "")
+    assert raised.problem is None, "it said itself that it failed"
+    before = again.info()
+    with pytest.raises(Uncertain, match=r"'died' was done; run\.resolve\('died'"):
+        again.rollback(to=start)
+    assert (again.status, again.info().seq) == (Status.READY, before.seq)
+    report = again.rollback(to=start, force=True)
     assert sorted(keys(report.uncertain)) == ["died", "raised"]
     assert undone == []
     assert again.once("died", put, "x", at_most_once=True) == "put x"  # a new generation begins anew
@@ -328,15 +480,22 @@ def test_a_second_rollback_further_back(hf: Holdfast) -> None:
     assert run.checkpoint().completed == frozenset()
 
 
-def test_a_failed_undo_is_not_tried_by_the_next_rollback(hf: Holdfast) -> None:
+def test_what_became_of_an_uncertain_effect_can_be_said_before_it_is_rolled_back(
+    hf: Holdfast, opened: Callable[..., Holdfast], kill: Callable
+) -> None:
     run = hf.run("run")
     start = run.save(1)
-    act(run, "a")
-    trouble["a"] = OSError("busy")
-    run.rollback(to=start)
-    trouble.clear()
-    assert run.rollback(to=start).undone == ()
-    assert statuses(run) == {"a": "undo_failed"}
+
+    def die(name: str) -> None:
+        kill(hf)
+        raise Killed
+
+    with pytest.raises((Killed, StoreUnusable)):
+        run.once("a", die, "a", undo=take_back)
+    again = opened().get("run")
+    again.resolve("a", done=True, result="put a")
+    assert keys(again.rollback(to=start).undone) == ["a"]
+    assert undone == [("put a", "a", "")]
 
 
 def test_questions_come_back_under_new_ids(hf: Holdfast) -> None:

@@ -9,7 +9,7 @@ import flow_calls
 import pytest
 
 import holdfast
-from holdfast import FlowFailed, Holdfast, Status, VarsRefused
+from holdfast import FlowFailed, Holdfast, Status, UndoFailed, VarsRefused
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 
@@ -259,10 +259,20 @@ def test_a_whole_flow_may_roll_back(load: Any, mem: Holdfast, memdir: Path) -> N
     assert (memdir / "undone").exists()
 
 
+def test_an_undo_finds_a_key_of_its_own(load: Any, mem: Holdfast, memdir: Path) -> None:
+    said = "echo $HOLDFAST_IDEMPOTENCY_KEY >> keys"
+    run = load(steps(f"- {{id: a, run: '{said}', undo: '{said}; test $(wc -l < keys) -ge 3'}}")).start(mem)
+    run.rollback(to=0, then="cancelled")
+    made, *undone = (memdir / "keys").read_text().split()
+    assert len(undone) == 2
+    assert len({made, *undone}) == 2
+
+
 def test_an_undo_that_fails_is_reported(load: Any, mem: Holdfast) -> None:
     run = load(steps("- {id: a, run: 'true', undo: 'echo no >&2; exit 3'}")).start(mem)
-    report = run.rollback(to=0, then="cancelled")
-    [failed] = report.failed
+    with pytest.raises(UndoFailed) as caught:
+        run.rollback(to=0, then="cancelled")
+    [failed] = caught.value.report.failed
     assert failed.error == "ActionFailed: the undo of step 'a' failed: exit code 3: no"
 
 

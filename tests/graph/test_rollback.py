@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -36,6 +37,33 @@ def remove_note(result: str, what: str) -> None:
 def note_down(what: str) -> str:
     world.append(what)
     return what
+
+
+@dataclass
+class Host:
+    name: str
+
+
+class Typed(TypedDict, total=False):
+    host: Host
+
+
+def switch_off(update: dict[str, Any]) -> None:
+    world.append(update["host"])
+
+
+def test_an_update_with_types_of_the_state_is_undone_by_another_engine(opened: Callable[..., Holdfast]) -> None:
+    """Which has not seen them: the annotation of the undo says nothing, that of the state does."""
+    graph = Graph(Typed, name="typed-hosts")
+
+    @graph.node(undo=switch_off)
+    def switch_on(state: Typed) -> dict[str, Any]:
+        return {"host": Host("web-1")}
+
+    graph.entry(switch_on)
+    opened().start(graph, {}, id="run").result()
+    opened().get("run").rollback(to=0, then="cancelled")
+    assert world == [Host("web-1")]
 
 
 def deploying(name: str, **how: Any) -> Graph:

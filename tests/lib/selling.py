@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypedDict
 from holdfast import END, Graph, append, ask, emit, note, step, this_step, workflow
 
 undone: list[str] = []
+closed: list[str] = []  # the orders that the bank refuses to refund
 gate = threading.Event()  # what `slow` waits for
 
 
@@ -20,13 +21,15 @@ class Shipping:
     words: str = ""
 
 
-@step(target="card of {order}")
+@step(target="card of {order}", undo_retries=0)
 def charge(order: str, cents: int) -> str:
     return f"receipt of {order}"
 
 
 @charge.undo
 def refund(receipt: str, order: str, cents: int) -> None:
+    if order in closed:
+        raise ConnectionError("the bank is closed")
     undone.append(receipt)
 
 

@@ -186,6 +186,52 @@ def test_a_rollback_wants_the_plan_to_be_read_and_the_run_to_be_as_it_was(hf: Ho
     assert contents(run, "rollback_begun")["by"] == "operator"
 
 
+def test_a_rollback_that_stops_says_where_and_can_be_said_again_or_forced(hf: Holdfast, pages: TestClient) -> None:
+    run = sold(hf)
+    selling.closed[:] = ["A-1"]
+
+    def roll_back(**more: str) -> Any:
+        etag = hidden(pages.get("/runs/A-1/rollback?to=0").text, "etag")
+        return pages.post("/runs/A-1/rollback", data={"to": "0", "sure": "yes", "then": "go-on", "etag": etag, **more})
+
+    try:
+        stopped = roll_back()
+        assert (stopped.status_code, run.status) == (409, "blocked")
+        failed = html.escape("the undo of step 'charge#1' failed (ConnectionError: the bank is closed)", quote=True)
+        failed = failed.replace("&#x27;", "&#39;")
+        assert failed in stopped.text
+        assert "Stopped on the way to entry 0" in stopped.text
+        assert "not reached" in stopped.text
+        assert failed in pages.get("/runs/A-1").text
+        assert "its rollback to entry 0 stopped" in pages.get("/").text
+        assert "undo failed" in pages.get("/runs/A-1/effects").text
+        api = pages.get("/api/v1/runs/A-1")
+        seen = api.json()["run"]
+        assert (seen["status"], seen["reason"].partition(":")[0]) == ("blocked", "its rollback to entry 0 stopped")
+        match = {"If-Match": api.headers["etag"]}
+        refused = pages.post("/api/v1/runs/A-1/rollback", json={"to": 0}, headers=match)
+        assert (refused.status_code, refused.json()["title"], refused.json()["run"]) == (409, "Undo failed", "A-1")
+        assert pages.post("/runs/A-1/cancel", data={}).status_code == 409
+        assert roll_back(force="yes", then="cancelled").status_code == 200
+    finally:
+        selling.closed.clear()
+    assert (run.status, selling.undone) == ("cancelled", [])
+    assert "not everything was undone" in pages.get("/").text
+
+
+def test_a_cancel_by_the_api_can_be_forced(hf: Holdfast, pages: TestClient) -> None:
+    run = sold(hf)
+    selling.closed[:] = ["A-1"]
+    try:
+        for force, status in ((False, 409), (True, 200)):
+            match = {"If-Match": pages.get("/api/v1/runs/A-1").headers["etag"]}
+            body = {"undo": True, "force": force}
+            assert pages.post("/api/v1/runs/A-1/cancel", json=body, headers=match).status_code == status
+    finally:
+        selling.closed.clear()
+    assert run.status == "cancelled"
+
+
 def test_what_happens_after_a_rollback_is_said_on_purpose_of_a_run_that_has_ended(
     hf: Holdfast, pages: TestClient
 ) -> None:

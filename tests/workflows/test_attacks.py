@@ -17,7 +17,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, Keyring, ask, gather, patched, receive, step, workflow
 from holdfast import map as each
-from holdfast.errors import RunBlocked, StoreFull, UndoRefused
+from holdfast.errors import RunBlocked, StoreFull, UndoFailed, UndoRefused
 from holdfast.stores.disk import Disk, File
 from holdfast.stores.files import FilesStore
 
@@ -287,7 +287,9 @@ def test_a_childs_result_that_was_erased_is_not_made_up(hf: Holdfast) -> None:
 def test_a_child_that_was_deleted_is_not_called_undone(hf: Holdfast) -> None:
     run = _with_part_done(hf)
     hf.get("whole/fragment#1").delete()
-    report = run.rollback(to=0)
+    with pytest.raises(UndoFailed, match="deleted") as caught:
+        run.rollback(to=0)
+    report = caught.value.report
     assert not report.undone
     assert [effect.key for effect in report.failed] == ["fragment#1"]
     assert "deleted" in (report.failed[0].error or "")
@@ -298,7 +300,7 @@ def test_another_run_under_a_deleted_childs_id_is_not_touched(hf: Holdfast) -> N
     run = _with_part_done(hf)
     hf.get("whole/fragment#1").delete()
     stranger = hf.start(fragment, "stranger", id="whole/fragment#1")
-    run.rollback(to=0)
+    run.rollback(to=0, force=True)
     assert stranger.status == "waiting"
     assert "undo stranger" not in events
 

@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, Status, ask, gather, step, this_step, workflow
 from holdfast.engine import undo as undo_module
-from holdfast.errors import Claimed, NoCheckpoint, RunBlocked, RunCancelled
+from holdfast.errors import Claimed, NoCheckpoint, RunBlocked, RunCancelled, TimedOut, UndoFailed
 from holdfast.stores import open_store
 from holdfast.testing.crash import CrashStore, Fuse
 
@@ -152,18 +152,27 @@ def test_from_async_code(store_url: str, wf: Any) -> None:
     assert told == ["+car", "mail bo", "+room", "-ROOM", "-CAR", "+car", "mail bo", "+room", "yes"]
 
 
-def test_undos_are_tried_again_and_a_failed_one_does_not_stop_the_others(hft: Holdfast) -> None:
-    fails.update({"room": 2, "car": 99})
+def test_undos_are_tried_again_and_one_that_fails_stops_the_rollback(hft: Holdfast) -> None:
+    fails.update({"room": 2, "car": 3})
     run = hft.start(trip, "bo", id="run")
-    report = run.rollback(0)
-    assert [effect.key for effect in report.undone] == ["reserve#2"]  # at the third attempt
-    [failed] = report.failed
+    with pytest.raises(UndoFailed) as caught:
+        run.rollback(0)
+    assert [effect.key for effect in caught.value.report.undone] == ["reserve#2"]  # at the third attempt
+    [failed] = caught.value.report.failed
     assert (failed.key, failed.error) == ("reserve#1", "ConnectionError: car does not answer")
     assert {effect.key: effect.status for effect in run.effects()} == {
         "reserve#1": "undo_failed",
-        "mail#1": "left",
+        "mail#1": "done",
         "reserve#2": "undone",
     }
+    assert run.status is Status.BLOCKED
+    hft.work(until_idle=True)
+    assert run.resume() is Status.BLOCKED
+    with pytest.raises(RunBlocked, match="car does not answer"):
+        run.result()
+    assert [effect.key for effect in run.rollback(0).undone] == ["reserve#2", "reserve#1"]
+    assert told == ["+car", "mail bo", "+room", "-ROOM", "-CAR"]
+    assert run.resume() is Status.WAITING
 
 
 @workflow
@@ -395,10 +404,60 @@ def test_children_are_taken_back_as_a_whole(hf: Holdfast, who: str) -> None:
 def test_what_a_child_could_not_undo_is_not_called_undone(hf: Holdfast) -> None:
     run = hf.start(outmost, "mail", id="run")
     report = run.rollback(0)
-    [failed] = report.failed
-    assert failed.key == "between#1"
+    [left] = report.irreversible
+    assert (left.key, left.status) == ("between#1", "left")
+    assert "1 irreversible" in str(left.error)
     assert "1 irreversible" in str(hf.get("run/between#1").effects()[0].error)
     assert told[-2:] == ["-ROOM", "-CAR"]
+
+
+@pytest.mark.parametrize("who", ["done", "ask"])
+def test_a_child_whose_undo_fails_stops_the_rollback_of_its_parents(hft: Holdfast, who: str) -> None:
+    run = hft.start(outmost, who, id="run")
+    fails["room"] = 3
+    with pytest.raises(UndoFailed, match=r"'between#1' failed .*'inmost#1' failed .*room does not answer"):
+        run.rollback(0)
+    family = [run, hft.get("run/between#1"), hft.get("run/between#1/inmost#1")]
+    assert [one.status for one in family] == [Status.BLOCKED] * 3
+    assert told == ["+car", "+room"]
+    run.rollback(0)
+    assert told == ["+car", "+room", "-ROOM", "-CAR"]
+    assert [one.status for one in family[1:]] == [Status.CANCELLED] * 2
+
+
+def test_with_force_a_parent_passes_over_what_its_child_could_not_undo(hft: Holdfast) -> None:
+    run = hft.start(outmost, "done", id="run")
+    fails["room"] = 99
+    with pytest.raises(UndoFailed):
+        run.rollback(0)
+    report = run.rollback(0, force=True)
+    assert [effect.key for effect in report.undone] == ["reserve#1"]
+    assert [effect.status for effect in hft.get("run/between#1/inmost#1").effects()] == ["undo_failed"]
+    assert told == ["+car", "+room", "-CAR"]
+
+
+@workflow(on_failure="rollback")
+def strikes_within() -> None:
+    reserve("car")
+    strikes("bo")
+
+
+def test_a_parent_that_waits_sees_that_its_child_is_blocked_in_its_rollback(hft: Holdfast) -> None:
+    fails["room"] = 3
+    run = hft.start(strikes_within, id="run")
+    child = hft.get("run/strikes#1")
+    assert (run.status, child.status) == (Status.WAITING, Status.BLOCKED)
+    reason = run.info().reason or ""
+    assert "waits for its child 'run/strikes#1', which is blocked" in reason
+    assert "room does not answer" in reason
+    assert [info.reason for info in hft.runs(status="waiting")] == [reason]
+    with pytest.raises(TimedOut, match="'run/strikes#1', which is blocked"):
+        run.result(timeout=0)
+    child.rollback(0)
+    assert child.status is Status.FAILED
+    with pytest.raises(Strike):
+        run.result()
+    assert told == ["+car", "+car", "mail bo", "+room", "-ROOM", "-CAR", "-CAR"]
 
 
 @step

@@ -74,7 +74,9 @@ def _emitted(said: Contents) -> str:
 def _undone(said: Contents) -> str:
     if "effect" not in said:
         return ""
-    return f"entry {said['effect']}" + (f": failed: {said.get('error')}" if not said.get("ok") else "")
+    how = "passed over by force" if "uncertain" in said else f"failed: {said.get('error')}"
+    passed = ", passed over by force" if "passed" in said and "uncertain" not in said else ""
+    return f"entry {said['effect']}" + (f": {how}{passed}" if not said.get("ok") else "")
 
 
 def _redacted(said: Contents) -> str:

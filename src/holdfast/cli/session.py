@@ -200,6 +200,9 @@ def hints(hf: Holdfast, run: Run, info: RunInfo, questions: list[Question], agai
     id, asked = info.id, [one for one in questions if not one.output_key.startswith(INTERRUPT)]
     if info.away is not None:
         return [command_line("show", id, options=("--store", info.away))]
+    if info.rolls_back is not None and info.status is Status.BLOCKED:
+        to = str(run.entry(info.rolls_back).contents["to"])
+        return [command_line("rollback", id, options=("--to", to, *words, *module_words(run))) for words in _ROLLS]
     if info.queue is None and info.status is not Status.RUNNING:  # whoever has the loop goes on with it
         return [command_line("answer", id)] if asked else []
     again = again or module_words(run)
@@ -218,6 +221,9 @@ def hints(hf: Holdfast, run: Run, info: RunInfo, questions: list[Question], agai
         case Status.BLOCKED:
             return _out_of_the_block(run, id, also)
     return []
+
+
+_ROLLS: tuple[tuple[str, ...], ...] = (), ("--force",)  # it tries the undo again, or passes over it
 
 
 def _out_of_the_block(run: Run, id: str, also: tuple[str, ...]) -> list[str]:

@@ -248,8 +248,10 @@ class Story:
     def _undone(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         if self._undos is not None:
             self._undos[bool(data["ok"])] += 1
-        status = "undone" if data["ok"] else "undo_failed"
-        yield Told(status, f"undo of entry {data['effect']}", one_line(data.get("error") or ""))
+        status = "undone" if data["ok"] else "left" if "left" in data else "undo_failed"
+        passed = "passed over by force" if "passed" in data else ""
+        about = ": ".join(part for part in (passed, one_line(data.get("error") or "")) if part)
+        yield Told(status, f"undo of entry {data['effect']}", about)
 
     def _rewound(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         for kept in (self.begun, self.targets, self.attempts, self.waits, self.children, self.queue, self.maps):

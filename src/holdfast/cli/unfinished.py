@@ -20,7 +20,7 @@ def rolling_back(hf: Holdfast, infos: Iterable[RunInfo], dead: Collection[str]) 
     """What there is to say of those of these runs that are being rolled back, by their ids."""
     found: dict[str, str] = {}
     for info in infos:
-        if info.rolls_back is not None:
+        if info.rolls_back is not None and info.status is not Status.BLOCKED:  # then its reason says more
             try:
                 to = f" to entry {hf.get(info.id).entry(info.rolls_back).contents['to']}"
             except HoldfastError:  # encrypted, damaged, deleted: that is told by whoever reads it

@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_BYTES = 64 * 1024 * 1024  # of one payload
+BLOCKED_SEEN = 1000  # runs that are looked at to find the children which others of a page wait for
+EFFECT_WAIT = 30.0  # seconds for an effect in flight to end, when its branch is cancelled
 IN_A_ROW, TURN = 4, 0.005  # how many runs are deleted before a pause of so many seconds, on this machine
 SWEPT = 100  # and how many at once, across a network
 
@@ -89,11 +91,20 @@ class Tracer(Protocol):
 class Engine:
     """What all handles of one open store share."""
 
-    def __init__(self, store: Store, codec: Codec, keyring: Keyring | None, lease: float, max_bytes: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        codec: Codec,
+        keyring: Keyring | None,
+        lease: float,
+        max_bytes: int,
+        effect_wait: float = EFFECT_WAIT,
+    ) -> None:
         self.store = store
         self.codec = codec
         self.committer = Committer(store)
         self.journals = Journals(store, codec, keyring, max_bytes)
+        self.effect_wait = effect_wait
         self.worker = Worker(store, lease)
         self.held: set[Run] = set()
         self.bell = Bell(store)
@@ -309,7 +320,14 @@ class Holdfast(Operable):
             created_before=micros_of("created_before", created_before),
         )
         found = yield Read(lambda: self._store.find(filter, before=after, limit=limit + 1))
-        page = [run_info(record) for record in found[:limit]]
+        blocked: dict[str | None, RunRecord] = {}  # by the parents that wait for them
+        if any(record.status is Status.WAITING and record.queue is not None for record in found[:limit]):
+            stuck = Filter(statuses=(Status.BLOCKED,))
+            blocked = {one.parent: one for one in (yield Read(lambda: self._store.find(stuck, limit=BLOCKED_SEEN)))}
+        page = [
+            run_info(record, blocked.get(record.uid) if record.status is Status.WAITING else None)
+            for record in found[:limit]
+        ]
         return Page(tuple(page), page[-1].uid if len(found) > limit else None)
 
     # --- workflows
@@ -361,7 +379,7 @@ class Holdfast(Operable):
         for record in orphans:
             run = self._handle(record)
             try:
-                lease = yield from run._claim(ANY)
+                lease = yield from run._claim(ANY, rolls=record.status is Status.BLOCKED)
                 parked = Change(status=Status.BLOCKED, release=True, reason=record.reason)
                 yield from run._let_go(lease, parked if record.status is Status.BLOCKED else None)
             except StoreError:
@@ -559,18 +577,20 @@ def open(
     keys: Keyring | None = None,
     lease: float = DEFAULT_LEASE,
     max_bytes: int = MAX_BYTES,
+    effect_wait: float = EFFECT_WAIT,
     secrets: Mapping[str, str | bytes] | Callable[[str], str | bytes | None] | None = None,
     store: Store | None = None,
 ) -> Holdfast:
     """Open a store: ``memory://``, ``files:///path`` or ``sqlite:///path``; it is made if there is none.
 
     ``keys`` encrypts everything that is put in. ``lease`` is how many seconds a claim outlives its last heartbeat.
-    ``max_bytes`` is the largest payload. ``secrets`` gives the values of `Secret` arguments by their names, to a
+    ``max_bytes`` is the largest payload. ``effect_wait`` is how many seconds a step with an effect and no timeout is
+    awaited when its branch is cancelled. ``secrets`` gives the values of `Secret` arguments by their names, to a
     process that goes on with a run which another one started. A ``store`` of one's own is used in place of the URL.
     """
-    check_opening(keys, lease, max_bytes)
+    check_opening(keys, lease, max_bytes, effect_wait)
     if store is None:
         from holdfast.stores import open_store
 
         store = open_store(url)
-    return Holdfast(Engine(store, Codec(secrets=secrets), keys, lease, max_bytes))
+    return Holdfast(Engine(store, Codec(secrets=secrets), keys, lease, max_bytes, effect_wait))

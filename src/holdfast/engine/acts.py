@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any, TypeVar
 
 from holdfast.engine.attempts import attempts, fail, once, pause, retry_later
-from holdfast.engine.define import StepFunction, current_scope
+from holdfast.engine.define import StepFunction, current_scope, current_undo
 from holdfast.engine.drive import Call, Op, Read
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import one_line
@@ -41,11 +41,14 @@ def this_step() -> StepNow:
     """What the step that is running knows of itself: its run, key, attempt, and a key to pass to the outside.
 
     The idempotency key is the same for each attempt at the same step, also in another process after a crash, and
-    another one after the step was rolled back, or the workflow began anew.
+    another one after the step was rolled back, or the workflow began anew. In an undo it is that of the undo, which is
+    the same for each attempt too, and differs from the step's.
     """
     scope = current_scope.get()
+    if scope is None and (undo := current_undo.get()) is not None:
+        return undo
     if scope is None or scope.step is None:
-        raise UsageError("this_step() is for code inside of a step that a run is calling")
+        raise UsageError("this_step() is for code inside of a step or an undo that a run is calling")
     key, attempt = scope.step
     execution = scope.execution
     record = execution.lease.record
@@ -63,11 +66,31 @@ def act(
     trees: list[Any],
     named: dict[str, Any],
 ) -> Op[Any]:
-    """Intent, act, result."""
+    """Intent, act, result. Meanwhile the effect is in flight."""
+    key = data["key"]
+    execution.in_flight[key] = step.timeout if step.timeout is not None else execution.engine.effect_wait
+    try:
+        return (yield from _act(execution, scope, data, step, args, kwargs, trees, named))
+    finally:
+        del execution.in_flight[key]
+
+
+def _act(
+    execution: Execution,
+    scope: Scope,
+    data: Data,
+    step: StepFunction[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    trees: list[Any],
+    named: dict[str, Any],
+) -> Op[Any]:
     intent = {**data, "tool": step.name, "target": step.target_of(args, kwargs), "args": trees, "kwargs": named}
     intent["reversible"] = step.undo_name is not None if step.reversible is None else step.reversible
     if step.undo_name is not None:
         intent |= {"undo": step.undo_name, "undo_retries": step.undo_retry.times}
+        if step.undo_uncertain:
+            intent["undo_uncertain"] = True
     if step.at_most_once:
         return (yield from _at_most_once(execution, scope, intent, step, args, kwargs))
     key, fold = data["key"], execution.lease.fold

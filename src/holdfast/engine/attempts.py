@@ -13,7 +13,7 @@ from holdfast.engine.failures import account_of, one_line
 from holdfast.engine.outcomes import Aborted
 from holdfast.engine.scope import Scope
 from holdfast.engine.timing import tell_time
-from holdfast.errors import HoldfastError, StepTimeout, UsageError, ValueRefused
+from holdfast.errors import HoldfastError, NotDone, StepTimeout, UsageError, ValueRefused
 from holdfast.journal import Data
 from holdfast.model import Kind
 
@@ -53,6 +53,8 @@ def failed_attempt(
     again = attempt <= step.retry.times and isinstance(error, step.retry.on) and not lasting
     if not again:
         last = {**data, "attempt": attempt}
+        if step.has_intent and _is_uncertain(step, error):
+            last["uncertain"] = True
         tell_time(last, execution.active.get(data["key"]))
         yield from fail(execution, data["key"], last, error)
         raise error
@@ -72,6 +74,7 @@ def once(
     yield from execution.unharmed(execution.run._confirm(execution.lease))
     token = current_scope.set(Scope(execution, "", (key, attempt)))
     execution.active[key] = since = time.monotonic()
+    cancellation = None
     try:
         if step.transactional:
             return (yield from _transact(execution, step, key, attempt, args, kwargs, data))
@@ -79,11 +82,21 @@ def once(
             call = Call(timed, (step, args, kwargs, execution.run.id, key), {})
         else:
             call = Call(step.function, args, kwargs)
+        if step.has_intent and step.is_async:
+            from holdfast.engine.in_flight import Cancellation, uninterrupted
+
+            cancellation = Cancellation()
+            call = Call(uninterrupted, (execution, key, call, cancellation), {})
         if execution.engine.tracer is None:
             result = yield call
         else:
             with execution.engine.tracer.attempt(execution, key, attempt):
                 result = yield call
+    except Exception as error:  # of the user's function, which may raise anything
+        if cancellation is not None and cancellation.came:  # nobody waits for another attempt
+            yield from _broken_off(execution, step, {**data, "attempt": attempt}, error)
+            cancellation.deliver()
+        raise
     finally:
         current_scope.reset(token)
     done = {**data, "attempts": attempt} if attempt > 1 else data.copy()
@@ -93,7 +106,25 @@ def once(
     yield from execution.settle(execution.submit([(Kind.DONE, done)], what))
     if is_told(DEBUG):
         tell(DEBUG, "step.done", "run {run}: step {step} done", run=execution.run.id, step=key, attempt=attempt)
+    if cancellation is not None:
+        cancellation.deliver()
     return result
+
+
+def _broken_off(execution: Execution, step: StepFunction[..., Any], data: Data, error: Exception) -> Op[None]:
+    """Journal how an effect failed whose task was cancelled meanwhile."""
+    tell_time(data, execution.active.get(data["key"]))
+    if _is_uncertain(step, error):
+        data["uncertain"] = True
+    if step.at_most_once:
+        yield from execution.write([(Kind.RAISED, {**data, "error": one_line(error, execution.codec)})])
+    else:
+        yield from fail(execution, data["key"], data, error)
+
+
+def _is_uncertain(step: StepFunction[..., Any], error: Exception) -> bool:
+    """Whether an effect may have been made although its step failed."""
+    return isinstance(error, StepTimeout) or (step.at_most_once and not isinstance(error, NotDone))
 
 
 def _transact(

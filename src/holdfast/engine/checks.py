@@ -21,12 +21,14 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def check_opening(keys: Any, lease: Any, max_bytes: Any) -> None:
+def check_opening(keys: Any, lease: Any, max_bytes: Any, effect_wait: Any) -> None:
     """What `holdfast.open` takes beside the URL. What was given as keys is never shown."""
     if keys is not None and not isinstance(keys, Keyring):
         raise UsageError(f"keys= takes holdfast.Keyring({{...}}, current=...), not {type(keys).__name__}")
     if isinstance(lease, bool) or not isinstance(lease, int | float) or not 0 < lease < math.inf:
         raise UsageError(f"{shown('lease', lease)}: a lease lasts for more than 0 seconds, given as a number")
+    if isinstance(effect_wait, bool) or not isinstance(effect_wait, int | float) or not 0 <= effect_wait < math.inf:
+        raise UsageError(f"{shown('effect_wait', effect_wait)}: a number of seconds is wanted, of at least 0")
     if not _is_int(max_bytes) or max_bytes < 1:
         raise UsageError(f"{shown('max_bytes', max_bytes)}: the largest payload is a number of bytes, at least 1")
 

@@ -39,7 +39,7 @@ from holdfast.errors import (
 )
 from holdfast.journal import Data
 from holdfast.model import ENDED, Filter, Kind, RunRecord, Status
-from holdfast.stores.base import LIVE, MAX_ID
+from holdfast.stores.base import LIVE, MAX_ID, Store
 
 if TYPE_CHECKING:
     from holdfast.engine.inputs import Input
@@ -236,7 +236,7 @@ def drop(run: Run, lease: Lease) -> Op[None]:
     for key in [key for key in fold.lost if key in fold.children]:
         record = yield Read(lambda key=key: run._store.get(fold.children[key].id))  # type: ignore[misc]
         if record is not None and record.parent == run.uid and record.status not in ENDED:
-            with suppress(RunEnded, RunDamaged):  # just now, by itself; or it goes nowhere any more
+            with suppress(RunBlocked, RunEnded, RunDamaged):  # just now, by itself; or it goes nowhere any more
                 yield from cancel(run._sibling(record.id, record.uid), f"run {run.id} does not wait for it any longer")
 
 
@@ -291,8 +291,28 @@ def next_move(run: Run) -> Op[int | None]:
     return min(moments, default=None)
 
 
-def take_back(run: Run, id: str) -> Op[None]:
-    """Undo a child as a whole: cancel it, and roll it back to its beginning. Raises what it cannot."""
+def blocked_below(store: Store, uid: str) -> RunRecord | None:
+    """A blocked run among the descendants of one that waits, if there is one: it waits for that."""
+    pending = [uid]
+    while pending:
+        waits = Filter(parent=pending.pop(), statuses=(Status.BLOCKED, Status.WAITING))
+        for record in store.find(waits, limit=100_000):
+            if record.status is Status.BLOCKED:
+                return record
+            pending.append(record.uid)
+    return None
+
+
+def waits_for_blocked(child: RunRecord) -> str:
+    """Why a run waits whose child is blocked."""
+    return f"waits for its child {child.id!r}, which is blocked: {child.reason}"
+
+
+def take_back(run: Run, id: str, *, force: bool = False) -> Op[str | None]:
+    """Undo a child as a whole: cancel it, and roll it back to its beginning. Raises what it cannot.
+
+    What of it is irreversible, if anything, is returned.
+    """
     from holdfast.engine.results import wait as wait_for_end
     from holdfast.engine.rollback import rollback
     from holdfast.engine.wishes import cancel
@@ -301,21 +321,22 @@ def take_back(run: Run, id: str) -> Op[None]:
     if record is None or record.parent != run.uid:  # what has the id now may be anybody's
         raise RunNotFound(id, "it was deleted, so what it did cannot be undone any more")
     part = run._sibling(record.id, record.uid)
-    if record.status not in ENDED:
+    if record.status not in ENDED and record.rollback is None:
         with suppress(RunEnded):  # just now, by itself; it is rolled back all the same
             yield from cancel(part, f"run {run.id} is rolled back")
         yield from wait_for_end(part, timeout=STOPS_WITHIN)
         record = yield Read(part._record)
-    if record.status not in ENDED:
+    if record.status not in ENDED and record.rollback is None:
         raise RunBlocked(id, "it is held by another worker; it was asked to stop: roll back again when it has")
     if not _is_taken_back(record):
-        yield from rollback(part, record.chapter, then=Status.CANCELLED)
+        yield from rollback(part, record.chapter, then=Status.CANCELLED, force=force)
         record = yield Read(part._record)
     fold = yield Read(lambda: part._refold(record))
     left = Counter(mark.status for mark in fold.ledger.values() if mark.status in _NOT_UNDONE)
-    if left:
-        what = ", ".join(f"{count} {_NOT_UNDONE[status]}" for status, count in left.items())
-        raise RunBlocked(id, f"of its effects, {what}; see run.effects()")
+    if not left:
+        return None
+    what = ", ".join(f"{count} {_NOT_UNDONE[status]}" for status, count in left.items())
+    return f"of the effects of its run {id!r}, {what}; see run.effects()"
 
 
 def _is_taken_back(record: RunRecord) -> bool:

@@ -23,7 +23,7 @@ from holdfast.errors import UndoRefused, UsageError
 if TYPE_CHECKING:
     from holdfast.codec import Codec
     from holdfast.engine.execution import Execution
-    from holdfast.engine.scope import Scope
+    from holdfast.engine.scope import Scope, StepNow
     from holdfast.model import RunRecord
 
 P = ParamSpec("P")
@@ -33,6 +33,7 @@ S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])
 
 current_scope: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)
+current_undo: ContextVar[StepNow | None] = ContextVar("holdfast_undo", default=None)
 driving: set[int] = set()  # the threads that drive a run now
 
 
@@ -66,6 +67,7 @@ class StepFunction(Generic[P, R]):
     checker: Callable[..., Any] | None = None
     undo_name: str | None = None
     undo_retry: Retry = Retry(times=2, delay=0.1, max_delay=1.0)
+    undo_uncertain: bool = False
     target: str | Callable[..., str] | None = None
     reversible: bool | None = None
     check_args: bool = True
@@ -149,12 +151,16 @@ class StepFunction(Generic[P, R]):
     def undo(self, function: F) -> F:
         """Declare what takes the step back; a rollback calls it with the step's result, then its arguments."""
         _check_own_name(self, function)
-        check_signature(function, self.name, self._given())
-        self.undo_name = declared_name(function)
-        self.settle_options()
+        check_signature(function, self.name, self.given())
+        self._set_undo(declared_name(function))
         return function
 
-    def _given(self) -> list[inspect.Parameter]:
+    def _set_undo(self, name: str) -> None:
+        self.undo_name = name
+        _undone_by[name, self.name] = self
+        self.settle_options()
+
+    def given(self) -> list[inspect.Parameter]:
         """The parameters whose arguments are stored: not the object of a method, nor a transaction's connection."""
         found = list(inspect.signature(self.function).parameters.values())
         return found[1:] if self.transactional or (found and found[0].name in ("self", "cls")) else found
@@ -211,6 +217,12 @@ class StepFunction(Generic[P, R]):
 
 
 _undos: dict[str, tuple[str, Callable[..., Any]]] = {}  # by name: the step that declared it, and the function
+_undone_by: dict[tuple[str, str], StepFunction[..., Any]] = {}  # by the names of an undo and of the step
+
+
+def step_undone_by(undo: str, name: str) -> StepFunction[..., Any] | None:
+    """The step of that name which has this undo, if this process has it."""
+    return _undone_by.get((undo, name))
 
 
 def _check_own_name(step: StepFunction[..., Any], function: Any) -> None:
@@ -459,6 +471,7 @@ def step(
     check: Callable[..., Any] | None = None,
     undo: Callable[..., Any] | None = None,
     undo_retries: int = 2,
+    undo_uncertain: bool = False,
     target: str | Callable[..., str] | None = None,
     reversible: bool | None = None,
     check_args: bool = True,
@@ -476,6 +489,7 @@ def step(
     retry_on: type[Exception] | tuple[type[Exception], ...] = Exception,
     undo: Callable[..., Any] | None = None,
     undo_retries: int = 2,
+    undo_uncertain: bool = False,
     target: str | Callable[..., str] | None = None,
     reversible: bool | None = None,
     check_args: bool = True,
@@ -497,6 +511,7 @@ def step(
     check: Callable[..., Any] | None = None,
     undo: Callable[..., Any] | None = None,
     undo_retries: int = 2,
+    undo_uncertain: bool = False,
     target: str | Callable[..., str] | None = None,
     reversible: bool | None = None,
     check_args: bool = True,
@@ -508,7 +523,8 @@ def step(
     ``retry_on``, waiting ``delay`` seconds, then ``backoff`` times as long, up to ``max_delay``. ``at_most_once``
     promises that it is never run twice: if its process dies in the act, or it raises, ``check`` (or a person) says
     whether it was done; ``retries`` then counts for `NotDone` alone, which says that it is safe to try again.
-    ``undo`` takes it back in a rollback, tried again up to ``undo_retries`` times; ``target`` names what it touches
+    ``undo`` takes it back in a rollback, tried again up to ``undo_retries`` times; with ``undo_uncertain`` it is also
+    called, with None as the result, if it is not known whether the step was done. ``target`` names what it touches
     (text with the names of arguments in braces, or a function of them). ``transactional`` gives it the store's own
     connection as its first argument, and commits what it does together with its result.
     """
@@ -535,14 +551,16 @@ def step(
         made.timeout = timeout
         made.at_most_once = at_most_once
         made.checker = check
-        made.undo_name = name_of(undo) if undo is not None else None
-        if undo is not None:
-            check_signature(undo, made.name, made._given())
         made.undo_retry = Retry(times=undo_retries, delay=0.1, max_delay=1.0)
+        made.undo_uncertain = undo_uncertain
         made.target = target
         made.reversible = reversible
         made.check_args = check_args
         made.transactional = transactional
+        if undo is not None:
+            name_of_undo = name_of(undo)
+            check_signature(undo, made.name, made.given())
+            made._set_undo(name_of_undo)
         made.settle_options()
         return made
 

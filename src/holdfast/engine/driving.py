@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine.children import drop
 from holdfast.engine.define import Workflow, current_scope, driving, namesakes, registered
 from holdfast.engine.drive import Async, Call, Op, Read, drive
-from holdfast.engine.endings import end, fail, go_on_anew, park, suspend
+from holdfast.engine.endings import end, fail, go_on_anew, park, suspend, wants_rollback
 from holdfast.engine.events import INFO, WARNING, tell
 from holdfast.engine.execution import Execution
 from holdfast.engine.inputs import arguments_of
@@ -82,7 +82,7 @@ def drive_taken(run: Run, record: RunRecord) -> Op[None]:
     try:
         lease = yield from run._take_up(record, Change(status=Status.READY, release=True))
         yield from execute(run, lease)
-    except (RunEnded, LeaseLost):
+    except (RunBlocked, RunEnded, LeaseLost):
         return
 
 
@@ -286,6 +286,8 @@ def _traced(execution: Execution, args: list[Any], kwargs: dict[str, Any]) -> An
 def finish(run: Run, execution: Execution, outcome: Outcome) -> Op[Status]:
     """Write how a drive ended, and give up the lease; the status that the run has then."""
     lease, workflow = execution.lease, execution.workflow
+    if execution.in_flight and _rolls_back(workflow, outcome):
+        yield from execution.land()
     if isinstance(outcome, Returned | Raised | Continued | Suspended):
         outcome = yield from execution.passed(outcome)
     if lease.fold.lost and isinstance(outcome, Returned | Raised | Continued | Suspended):
@@ -320,6 +322,18 @@ def finish(run: Run, execution: Execution, outcome: Outcome) -> Op[Status]:
             return (yield from _refused(run, lease))
         case Suspended():
             return (yield from suspend(run, execution))
+
+
+def _rolls_back(workflow: Workflow[..., Any], outcome: Outcome) -> bool:
+    """Whether the effects of a run are undone after a drive that ended like that."""
+    match outcome:
+        case Raised(error):
+            return workflow.on_failure == "rollback" or wants_rollback(error)
+        case Expired():
+            return workflow.on_failure == "rollback"
+        case Cancelled():
+            return outcome.undo
+    return False
 
 
 def _refused(run: Run, lease: Lease) -> Op[Status]:

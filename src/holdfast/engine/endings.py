@@ -11,9 +11,9 @@ from holdfast.engine.execution import Execution
 from holdfast.engine.failures import account_of
 from holdfast.engine.inputs import Input
 from holdfast.engine.lease import Lease
-from holdfast.engine.rollback import begin_rollback
+from holdfast.engine.rollback import REFUSALS, begin_rollback
 from holdfast.errors import (
-    UndoRefused,
+    UndoFailed,
     ValueRefused,
 )
 from holdfast.journal import Data
@@ -57,13 +57,20 @@ def fail(run: Run, execution: Execution, error: Exception) -> Op[Status]:
     data["keys"] = _causes(error, execution.failed)
     data |= next((at for known, at in execution.failed_at if known is error), {})
     tell(WARNING, "run.failed", "run {run}: failed: {error}", run=run.id, error=text)
-    if execution.workflow.on_failure == "rollback" or getattr(error, "wants_rollback", False):
+    if execution.workflow.on_failure == "rollback" or wants_rollback(error):
         try:
             return (yield from end_by_rollback(run, lease, {"failure": data}, Status.FAILED))
-        except UndoRefused as refused:
+        except UndoFailed:
+            return Status.BLOCKED
+        except REFUSALS as refused:
             why = "" if lease.record.key_id is not None else f" ({text})"  # a reason stands in the clear
             return (yield from park(run, lease, f"it failed{why}, and cannot be rolled back: {refused}"))
     return (yield from end(run, lease, Kind.FAILED, data))
+
+
+def wants_rollback(error: Exception) -> bool:
+    """Whether an error says by itself that what was done is to be undone, as that of a flow's step may."""
+    return bool(getattr(error, "wants_rollback", False))
 
 
 def _causes(error: BaseException, failed: list[tuple[BaseException, str]]) -> list[str]:
@@ -87,17 +94,19 @@ def _causes(error: BaseException, failed: list[tuple[BaseException, str]]) -> li
     return sorted(found)
 
 
-def end_by_rollback(run: Run, lease: Lease, ending: Data, status: Status, took: tuple[str, ...] = ()) -> Op[Status]:
+def end_by_rollback(
+    run: Run, lease: Lease, ending: Data, status: Status, took: tuple[str, ...] = (), *, force: bool = False
+) -> Op[Status]:
     try:
         beginning = max(lease.record.chapter, lease.record.base)
-        yield from begin_rollback(run, lease, beginning, ending, took)
-    except UndoRefused:  # nothing was done yet
+        yield from begin_rollback(run, lease, beginning, ending, took, force=force)
+    except REFUSALS:  # nothing was done yet
         raise
     except BaseException:  # whatever it is, the run is given up, and it is raised
         yield from run._let_go(lease)
         raise
     yield from children.notify(run, lease)
-    yield from run._let_go(lease, Change(status=status, release=True))
+    yield from run._let_go(lease)
     _tell_end(run, status)
     run._engine.bell.ring()
     return status

@@ -21,9 +21,10 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from holdfast.clock import SystemClock
 from holdfast.engine.attempts import attempts
 from holdfast.engine.define import StepFunction, Workflow
-from holdfast.engine.drive import Op, Read, Settle, drive, drive_async
+from holdfast.engine.drive import Nap, Op, Read, Settle, drive, drive_async
 from holdfast.engine.events import WARNING, tell
 from holdfast.engine.failures import revive
 from holdfast.engine.gate import BUSY, IDLE, OUTSIDE, Attempt, Gate, attempt
@@ -58,6 +59,7 @@ class Execution:
         self.clock = run._store.clock
         self.outcome: Outcome | None = None
         self.active: dict[str, float] = {}  # the steps that run now, and since when
+        self.in_flight: dict[str, float] = {}  # those of them that have an effect, and how long that is awaited
         self.called: set[str] = set()  # these, and those that wait to be tried again
         self.fans: dict[str, Sequence[Any]] = {}  # the branches of each gather and map: futures or tasks
         self.waits: dict[str, int | None] = {}  # what is waited for by key, and until when
@@ -174,6 +176,12 @@ class Execution:
 
     def dismantle(self) -> Any:
         """Nothing is left of a sync function that was taken apart."""
+
+    def land(self) -> Op[None]:
+        """Wait until no effect is in flight. A thread of a branch that lost may be in one."""
+        until = time.monotonic() + max(self.in_flight.copy().values(), default=0.0)
+        while self.in_flight and time.monotonic() < until:
+            yield Nap(SystemClock(), 0.01)
 
     def soonest(self) -> int | None:
         """When the first of the waits is over, or the whole run is out of time."""

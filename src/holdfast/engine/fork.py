@@ -93,6 +93,7 @@ def _create(
     check_texts(by=by)
     changed = {**(results or {}), **_checked(run, record, answers or {})}
     point, again = _point(run, record, at, bool(input), list(changed))
+    _check_not_undone(run, record, point)
     again = [key for key in again if key not in changed]
     origin, shared = run._journals.entry(record, point)
     now = run._store.clock.now()
@@ -141,6 +142,20 @@ def _create(
         chapter=chapter,
     )
     return run._journals.create(child, tuple(entries))
+
+
+def _check_not_undone(run: Run, record: RunRecord, point: int) -> None:
+    """Refuse a point whose effects are being undone: which of them the fork would have is not decided yet."""
+    if record.rollback is None:
+        return
+    uid, begun = run._journals.entry(record, record.rollback)
+    to = run._journals.data(record.id, uid, begun)["to"]
+    if point > to:
+        raise NoCheckpoint(
+            record.id,
+            f"it is in the middle of its rollback to entry {to}; until that has ended, fork it at that entry or an "
+            f"earlier one: run.fork(at={to})",
+        )
 
 
 def _point(run: Run, record: RunRecord, at: Point, has_input: bool, keys: list[str]) -> tuple[int, list[str]]:

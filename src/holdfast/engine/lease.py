@@ -102,6 +102,11 @@ class Lease:
             self.lock.release()
 
     @property
+    def is_given_up(self) -> bool:
+        """Whether it was given up together with the last write."""
+        return self.record.worker is None and self.sound
+
+    @property
     def sound(self) -> bool:
         """Whether the fold says what is lasting."""
         with self.lock:

@@ -31,6 +31,7 @@ class Cancelled(Struct, frozen=True):
     why: str | None = None
     undo: bool = False
     by: str | None = None
+    force: bool = False
 
 
 class Continued(Struct, frozen=True):

@@ -141,6 +141,8 @@ def result(run: Run, *, timeout: float | None = None, type: Any = None) -> Op[An
         why = f"; it {record.reason}" if record.reason else ""
         if status is Status.READY and not why:
             why = "; a worker goes on with it, or run.resume()"
+        elif status is Status.WAITING and (child := (yield from run._blocked_by(record))) is not None:
+            why = f"; it {children.waits_for_blocked(child)}"
         elif status is Status.WAITING and (yield from questions(run)):
             why = "; it waits for an answer, see run.questions()"
         raise TimedOut(run.id, f"it is {status} after {timeout:g} s{why}")

@@ -2,7 +2,10 @@
 
 The plan is journaled before anything is undone, and each undo when it is done. So a rollback that dies half-way is
 continued by whoever claims the run next, and an undo that succeeded is not called again. (One that died between
-acting and saying so is: an undo has to bear being called twice.)
+acting and saying so is: an undo has to bear being called twice, and gets the same idempotency key each time.)
+
+An undo that fails stops the rollback: older effects stay, nothing is rewound, and the run is blocked. Another rollback
+retries the undo and continues further down; one with force passes over it.
 """
 
 from __future__ import annotations
@@ -10,18 +13,21 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.checks import check_seq, check_texts
+from holdfast.engine.define import current_scope, current_undo, state_type
 from holdfast.engine.drive import Async, Call, Nap, Op, Read
-from holdfast.engine.events import INFO, tell
+from holdfast.engine.events import INFO, WARNING, tell
 from holdfast.engine.failures import one_line
 from holdfast.engine.pauses import drain
 from holdfast.engine.revived import note_revival
 from holdfast.engine.steps import effect
-from holdfast.engine.undo import check_findable, find
-from holdfast.errors import UndoRefused, UsageError
-from holdfast.fold import Fold, Mark, rollback_plan
+from holdfast.engine.undo import check_findable, find, is_at_hand
+from holdfast.engine.undo_call import UndoCall
+from holdfast.errors import HoldfastError, NoCheckpoint, StoreError, Uncertain, UndoFailed, UndoRefused, UsageError
+from holdfast.fold import Fold, Mark, Rolling, rollback_plan
 from holdfast.journal import Data
 from holdfast.model import ENDED, Change, Kind, Rewind, Status
 from holdfast.stores.base import LIVE
@@ -30,6 +36,13 @@ from holdfast.views import PlannedUndo, RollbackPlan, RollbackReport
 if TYPE_CHECKING:
     from holdfast.engine.lease import Lease
     from holdfast.engine.run import Run
+    from holdfast.model import RunRecord
+
+# What a rollback is refused with before it begins. Nothing was done then.
+REFUSALS = (UndoRefused, Uncertain)
+NOT_UNDONE = "not everything was undone"  # what the reason of a run begins with that has ended like that
+
+_TOLD = 5  # undos that a reason names
 
 
 def plan_rollback(run: Run, to: int) -> Op[RollbackPlan]:
@@ -37,90 +50,169 @@ def plan_rollback(run: Run, to: int) -> Op[RollbackPlan]:
     check_seq("to", to)
     record = yield Read(run._record)
     fold = yield from run._seen()
-    marks = [fold.ledger[seq] for seq in rollback_plan(fold, record, to)]
-    return RollbackPlan(to, tuple(_planned(mark) for mark in marks))
+    marks = [fold.ledger[seq] for seq in rollback_plan(fold, record, to) if seq not in fold.settled]
+    return RollbackPlan(to, tuple(_planned(run, record, mark) for mark in marks))
 
 
-def _planned(mark: Mark) -> PlannedUndo:
-    """What a rollback that is made here would do about an effect."""
+def _planned(run: Run, record: RunRecord, mark: Mark) -> PlannedUndo:
+    """What a rollback that is made here would do about an effect. Nothing is imported to find out."""
+    if mark.status == "uncertain" and _action(mark) == "uncertain":
+        return PlannedUndo(effect(mark), "uncertain", _doubt(record, mark))
+    if not _has_function(mark):
+        return PlannedUndo(effect(mark), _action(mark))
+    name = mark.data["undo"]
     try:
-        _check_undo(mark, check_findable)
+        check_findable(name)
     except UndoRefused as refused:
         return PlannedUndo(effect(mark), "missing", str(refused))
-    return PlannedUndo(effect(mark), _action(mark))
-
-
-def _check_undo(mark: Mark, check: Callable[[str], object]) -> None:
-    """Check the name of the function by which an effect is to be undone, if it is."""
-    if _action(mark) == "undo" and (name := mark.data.get("undo")):
-        check(name)
+    try:
+        if is_at_hand(name):
+            _call_of(run, record, mark, find(name))
+    except UndoRefused as refused:
+        return PlannedUndo(effect(mark), "unreadable", str(refused))
+    return PlannedUndo(effect(mark), "undo")
 
 
 def _action(mark: Mark) -> Any:
-    if mark.status != "done":
-        return "uncertain"
-    if mark.data.get("id"):  # a child, which is taken back as a whole
+    """What is to be done about an effect that is not dealt with yet."""
+    if mark.data.get("id"):  # a child, which is undone as a whole
         return "undo"
-    return "undo" if mark.data.get("undo") and "erased" not in mark.data else "irreversible"
+    can_be_undone = bool(mark.data.get("undo")) and "erased" not in mark.data
+    if mark.status in ("done", "undo_failed"):
+        return "undo" if can_be_undone else "irreversible"
+    return "undo" if mark.status == "uncertain" and can_be_undone and "undo_uncertain" in mark.data else "uncertain"
 
 
-def rollback(run: Run, to: int, *, then: Status | str | None = None, by: str | None = None) -> Op[RollbackReport]:
-    """Undo the effects after this entry, newest first, and go on from there. The history stays.
+def _has_function(mark: Mark) -> bool:
+    """Whether an effect is undone by calling a function of the user's."""
+    return _action(mark) == "undo" and not mark.data.get("id")
 
-    An undo that fails is reported and the others are still made. Works on ended runs too, which can then go on; with
-    ``then="cancelled"`` the run is given up instead. Who did it (``by``) is journaled.
+
+def _doubt(record: RunRecord, mark: Mark) -> str:
+    say = "" if record.status in ENDED else f"run.resolve({mark.key!r}, done=True, result=...) or done=False says so; "
+    return f"it is not known whether step {mark.key!r} was done; {say}a rollback with force=True passes over it"
+
+
+def _check(run: Run, record: RunRecord, mark: Mark) -> None:
+    """Raise what keeps an effect from being undone in this process, as far as that is known before it is tried."""
+    if mark.status == "uncertain" and _action(mark) == "uncertain":
+        raise Uncertain(run.id, _doubt(record, mark))
+    if _has_function(mark):
+        _call_of(run, record, mark, find(mark.data["undo"]))
+
+
+def rollback(
+    run: Run, to: int, *, then: Status | str | None = None, force: bool = False, by: str | None = None
+) -> Op[RollbackReport]:
+    """Undo the effects after this entry, newest first, and continue from there. The history stays.
+
+    An undo that fails stops it: `UndoFailed` is raised, older effects stay, and the run is blocked in the middle of its
+    rollback. Roll back again to retry that undo and continue further down; with ``force``, a rollback passes over an
+    undo that failed, cannot be found or read, and over an effect that is uncertain. That is recorded.
+
+    Works on ended runs too, which can then continue; with ``then="cancelled"`` the run is cancelled instead. Who did it
+    (``by``) is journaled.
     """
     check_seq("to", to)
     check_texts(by=by)
     if then not in (None, Status.CANCELLED):
         raise UsageError(f"then={then!r}: after a rollback a run goes on, or it is 'cancelled'")
+    ending: Data = {"cancelled": {"error": "rolled back", "by": by}} if then is not None else {}
+    return (yield from roll_back(run, to, ending, force=force, by=by))
+
+
+def roll_back(run: Run, to: int | None, ending: Data, *, force: bool = False, by: str | None) -> Op[RollbackReport]:
+    """The same, which ends as ``ending`` says. Without ``to``, a rollback that has stopped is continued."""
     if run._active:
         raise UsageError(
             f"run {run.id!r} cannot be rolled back while a step is running: {', '.join(sorted(run._active))}"
         )
+    from holdfast.engine.children import notify
     from holdfast.engine.wishes import wishes
 
-    ending: Data = {"cancelled": {"error": "rolled back", "by": by}} if then is not None else {}
-    if by is not None:
-        ending["by"] = by
-    yield from note_revival(run._store, (yield Read(run._record)))
-    lease, owned = yield from run._enter(allow=LIVE | ENDED | {Status.BLOCKED})
+    before = yield Read(run._record)
+    yield from note_revival(run._store, before)
+    lease, owned = yield from run._enter(allow=LIVE | ENDED | {Status.BLOCKED}, rolls=True)
     try:
         took = (yield from wishes(run)) if lease.fold.ended is not None else ()  # they were about what has ended
-        return (yield from begin_rollback(run, lease, to, ending, took))
+        if to is None:
+            rolling = lease.fold.rolling
+            to = rolling.to if rolling is not None else lease.seq
+        had_ended = lease.fold.ended is not None
+        report = yield from begin_rollback(run, lease, to, ending, took, force=force, by=by)
+        if lease.fold.ended is not None and not had_ended:
+            yield from notify(run, lease)
+        return report
+    except (*REFUSALS, NoCheckpoint, UsageError):  # nothing was done
+        if owned:
+            yield from run._let_go(lease, if_blocked(before))
+        raise
     finally:
         yield from run._leave(lease, owned)
         run._engine.bell.ring()
 
 
-def begin_rollback(run: Run, lease: Lease, to: int, ending: Data, took: tuple[str, ...] = ()) -> Op[RollbackReport]:
-    """Roll back under a lease. ``ending`` says how it ends, if it does, and who did it; ``took`` what asked for it."""
-    yield from drain(run, lease)  # an effect that was marked while the run was held is one to deal with
+def if_blocked(record: RunRecord) -> Change | None:
+    """What gives up the claim of a run to which nothing was done, and leaves it blocked if it was."""
+    if record.status is not Status.BLOCKED:
+        return None
+    return Change(status=Status.BLOCKED, release=True, reason=record.reason)
+
+
+def begin_rollback(
+    run: Run,
+    lease: Lease,
+    to: int,
+    ending: Data,
+    took: tuple[str, ...] = (),
+    *,
+    force: bool = False,
+    by: str | None = None,
+) -> Op[RollbackReport]:
+    """Roll back under a lease. ``ending`` says how it ends, if it does; ``took`` what asked for it.
+
+    If it is refused (`REFUSALS`), nothing was done. If it stops at an undo (`UndoFailed`), the lease is given up.
+    """
+    rolling = lease.fold.rolling
+    if rolling is None:
+        yield from drain(run, lease)  # an effect that was marked while the run was held is one to deal with
+    elif to > rolling.to:
+        raise UsageError(
+            f"run {run.id!r} is in the middle of its rollback to entry {rolling.to}, and can only be rolled back to "
+            "that one or an earlier one"
+        )
     record = yield Read(run._record)
     plan = rollback_plan(lease.fold, record, to)
     to = max(to, record.base)  # the entry that makes a fork a fork stays
-    for seq in plan:
-        _check_undo(lease.fold.ledger[seq], find)  # refused here, nothing is half done
+    if not force:
+        for mark in (lease.fold.ledger[seq] for seq in plan if seq not in lease.fold.settled):
+            _check(run, record, mark)  # refused here, nothing is half done
+    begun: Data = {"to": to, "plan": plan, **(ending or _ending_of(rolling))}
+    begun |= ({"by": by} if by is not None else {}) | ({"force": True} if force else {})
     with lease.lock:
-        run._check_not_rolling(lease)
-        begun = Change(rollback=lease.seq + 1)
-        ticket = lease.write([(Kind.ROLLBACK_BEGUN, {"to": to, "plan": plan, **ending})], change=begun, took=took)
+        change = Change(status=Status.RUNNING, rollback=lease.seq + 1)  # no longer blocked, if it was
+        ticket = lease.write([(Kind.ROLLBACK_BEGUN, begun)], change=change, took=took)
     yield from run._settle(lease, ticket)
     return (yield from finish_rollback(run, lease))
 
 
+def _ending_of(rolling: Rolling | None) -> Data:
+    """How a rollback ends that is asked for again."""
+    if rolling is None:
+        return {}
+    ending = {"failure": rolling.failure, "cancelled": rolling.cancelled}
+    return {name: said for name, said in ending.items() if said is not None}
+
+
 def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
-    """Carry a rollback that has begun to its end."""
+    """Carry a rollback that has begun to its end, or to an undo that fails: then the run is blocked, and given up."""
     rolling = lease.fold.rolling
     assert rolling is not None
     for seq in rolling.plan:
         mark = lease.fold.ledger[seq]
-        if seq in lease.fold.undone or _action(mark) != "undo":
-            continue
-        yield from run._confirm(lease)
-        error = yield from _undo(run, mark)
-        outcome = {"effect": seq, "ok": error is None, "error": error}
-        yield from run._write(lease, [(Kind.UNDONE, outcome)])
+        if seq not in lease.fold.settled:
+            yield from run._confirm(lease)
+            yield from _deal_with(run, lease, rolling, mark)
     record = yield Read(run._record)
     _, target = yield Read(lambda: run._journals.entry(record, rolling.to))
     state = target.seq if target.kind == Kind.SAVED else target.state
@@ -140,6 +232,51 @@ def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
     return _report(lease.fold, rolling.to, rolling.plan)
 
 
+def _deal_with(run: Run, lease: Lease, rolling: Rolling, mark: Mark) -> Op[None]:
+    """Undo an effect, and journal how that went. Raises `UndoFailed` if it stops the rollback."""
+    outcome: Data = {"effect": mark.seq, "ok": False}
+    if _action(mark) != "undo":
+        if mark.status != "uncertain":
+            return  # the end of the rollback says what becomes of it
+        outcome |= {"passed": True, "uncertain": True}  # it was refused without force
+    elif rolling.force and mark.status == "undo_failed":
+        outcome |= {"error": mark.error, "passed": True}
+    else:
+        error, left = yield from _undo(run, mark, force=rolling.force)
+        outcome |= {"ok": error is None, "error": error} | ({"left": True} if left else {})
+        if error is not None and not left:
+            if not rolling.force:
+                yield from _block(run, lease, rolling, mark, outcome)
+            outcome["passed"] = True
+    yield from run._write(lease, [(Kind.UNDONE, outcome)])
+
+
+def _block(run: Run, lease: Lease, rolling: Rolling, mark: Mark, outcome: Data) -> Op[None]:
+    """Journal that an undo failed, and block the run, in one go. Raises `UndoFailed`."""
+    stopped = f"its rollback to entry {rolling.to} stopped: the undo of step {mark.key!r} failed"
+    why = f" ({outcome['error']})"
+    remedy = f"; run.rollback(to={rolling.to}) tries it again and continues, and with force=True it passes over it"
+    shown = "" if lease.record.key_id is not None else why  # a reason stands in the clear
+    reason = f"{stopped}{shown}{remedy}"
+    change = Change(status=Status.BLOCKED, release=True, reason=reason)
+    yield from run._write(lease, [(Kind.UNDONE, outcome)], change=change)
+    run._give_up(lease)
+    tell(WARNING, "run.parked", "run {run}: parked: {reason}", run=run.id, reason=reason)
+    run._engine.bell.ring()
+    raise UndoFailed(run.id, f"{stopped}{why}{remedy}", _report(lease.fold, rolling.to, rolling.plan))
+
+
+def not_undone(fold: Fold, record: RunRecord) -> str | None:
+    """What a run that has ended says of the effects that its rollback passed over; None if there are none."""
+    marks = [mark for mark in fold.ledger.values() if mark.status == "undo_failed"] if fold.ended is not None else []
+    if not marks:
+        return None
+    hidden = record.key_id is not None  # a reason stands in the clear
+    told = [f"{mark.key!r}" + (f" ({mark.error})" if mark.error and not hidden else "") for mark in marks[:_TOLD]]
+    more = f" and {len(marks) - _TOLD} more" if len(marks) > _TOLD else ""
+    return f"{NOT_UNDONE}: the undo of step {', '.join(told)}{more} failed, and was passed over"
+
+
 def tell_finished(run: str, report: RollbackReport) -> None:
     """Tell the log that a rollback which somebody else began, and did not end, is done."""
     undone, failed = len(report.undone), len(report.failed)
@@ -147,33 +284,72 @@ def tell_finished(run: str, report: RollbackReport) -> None:
     tell(INFO, "run.rolled_back", text, run=run, to=report.to, undone=undone, failed=failed)
 
 
-def _undo(run: Run, mark: Mark) -> Op[str | None]:
-    """Call the undo of an effect, a few times if need be; what it failed with, if so."""
+def _undo(run: Run, mark: Mark, *, force: bool) -> Op[tuple[str | None, bool]]:
+    """Undo an effect: what it failed with, if so; and whether that is no failure, but something irreversible in it."""
     if (part := mark.data.get("id")) is not None:
-        from holdfast.engine.children import take_back
+        return (yield from _undo_child(run, part, force=force))
+    record = yield Read(run._record)
+    try:
+        function = find(mark.data["undo"])
+        call = _call_of(run, record, mark, function)
+        is_plain = not isinstance(run, Async) and record.queue is not None
+        if is_plain and inspect.iscoroutinefunction(function):
+            function = partial(_in_a_loop, function)
+        yield from _tried(run, mark, call, function)
+    except Exception as error:  # whatever it is, the rollback stops there, or passes over it
+        return one_line(error, run._codec), False
+    return None, False
 
-        try:
-            yield from take_back(run, part)
-        except Exception as error:  # it is reported, and the others are still undone
-            return one_line(error, run._codec)
-        return None
-    function = find(mark.data["undo"])
-    is_plain = not isinstance(run, Async) and (yield Read(run._record)).queue is not None
-    call = partial(_in_a_loop, function) if is_plain and inspect.iscoroutinefunction(function) else function
-    what, value = f"step {mark.key!r}", run._journals.value
-    args = [value(run.id, stored, what) for stored in mark.data["args"]]
-    kwargs = {name: value(run.id, stored, what) for name, stored in mark.data["kwargs"].items()}
+
+def _undo_child(run: Run, id: str, *, force: bool) -> Op[tuple[str | None, bool]]:
+    """The same for a child. What is wrong with the store says nothing about it."""
+    from holdfast.engine.children import take_back
+
+    try:
+        left = yield from take_back(run, id, force=force)
+    except StoreError:
+        raise
+    except Exception as error:  # also what an undo of the child may raise
+        return one_line(error, run._codec), False
+    return left, left is not None
+
+
+def _call_of(run: Run, record: RunRecord, mark: Mark, function: Callable[..., Any]) -> UndoCall:
+    """What the undo of an effect is called with; raises `UndoRefused` if that cannot be read in this process."""
+    call = UndoCall(function, mark.data["undo"], mark.data["tool"], state_type(record))
+
+    def value(tree: Any, kind: Any) -> Any:
+        return run._journals.value(run.id, tree, f"step {mark.key!r}", kind)
+
+    try:
+        call.read(value, mark.result, mark.data["args"], mark.data["kwargs"])
+    except HoldfastError as error:
+        raise UndoRefused(
+            f"the undo of step {mark.key!r} cannot read what the step was called with, or gave ({error}); annotate "
+            "the step or its undo with the types, and import the modules of both"
+        ) from error
+    return call
+
+
+def _tried(run: Run, mark: Mark, call: UndoCall, function: Callable[..., Any]) -> Op[None]:
+    """Call an undo until it succeeds or its retries are used up; raises what it failed with then."""
+    from holdfast.engine.scope import StepNow
+
+    digest = blake2b(f"{run.uid}/{mark.seq}/undo".encode(), digest_size=16).hexdigest()
     tries = 1 + int(mark.data.get("undo_retries", 0))
     for attempt in range(1, tries + 1):
+        scope = current_scope.set(None)  # a step that it calls is just a function
+        undo = current_undo.set(StepNow(run.id, mark.key, attempt, digest))
         try:
-            yield Call(call, (value(run.id, mark.result, what), *args), kwargs)
-        except Exception as error:  # whatever it is, it is reported, and the others are still undone
-            failed = one_line(error, run._codec)
-            if attempt < tries:
-                yield Nap(run._store.clock, 0.1 * 2 ** (attempt - 1))
-        else:
-            return None
-    return failed
+            yield Call(function, (call.result, *call.args), call.kwargs)
+            return
+        except Exception:  # of the user's function, which may raise anything
+            if attempt == tries:
+                raise
+        finally:
+            current_undo.reset(undo)
+            current_scope.reset(scope)
+        yield Nap(run._store.clock, 0.1 * 2 ** (attempt - 1))
 
 
 def _in_a_loop(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
@@ -183,9 +359,10 @@ def _in_a_loop(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
+    from contextvars import copy_context
 
     with ThreadPoolExecutor(1, thread_name_prefix="holdfast-undo") as thread:
-        thread.submit(lambda: asyncio.run(function(*args, **kwargs))).result()
+        thread.submit(copy_context().run, lambda: asyncio.run(function(*args, **kwargs))).result()
 
 
 def _report(fold: Fold, to: int, plan: list[int]) -> RollbackReport:
@@ -196,6 +373,7 @@ def _report(fold: Fold, to: int, plan: list[int]) -> RollbackReport:
         "uncertain": [],
         "repeated": [],
         "raised": [],
+        "done": [],
     }
     for seq in plan:
         mark = fold.ledger[seq]
@@ -207,4 +385,5 @@ def _report(fold: Fold, to: int, plan: list[int]) -> RollbackReport:
         failed=tuple(by_status["undo_failed"]),
         irreversible=tuple(by_status["left"]),
         uncertain=(*by_status["uncertain"], *by_status["repeated"], *by_status["raised"]),
+        pending=tuple(by_status["done"]),
     )

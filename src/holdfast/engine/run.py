@@ -32,6 +32,7 @@ from holdfast.errors import (
     Claimed,
     HoldfastError,
     LeaseLost,
+    RunBlocked,
     RunDamaged,
     RunEnded,
     RunNotFound,
@@ -40,7 +41,7 @@ from holdfast.errors import (
 )
 from holdfast.fold import Fold
 from holdfast.journal import Data, is_live, live_ranges
-from holdfast.model import Append, Change, Kind, RunRecord, Status
+from holdfast.model import ENDED, Append, Change, Kind, RunRecord, Status
 from holdfast.stores.base import ANY, LIVE
 from holdfast.views import EntryContents, EntryInfo, Page, RunInfo, moment
 
@@ -106,13 +107,15 @@ class Run(Operable):
                 pauses.preview(self.uid, fold, item, self._journals.item_data(self.id, self.uid, item))
         return fold  # type: ignore[no-any-return]
 
-    def _enter(self, allow: Collection[Status] = LIVE) -> Op[tuple[Lease, bool]]:
+    def _enter(self, allow: Collection[Status] = LIVE, *, rolls: bool = False) -> Op[tuple[Lease, bool]]:
         """The lease to write with, and whether it was claimed for this call alone."""
-        lease, owned, end_turn = yield from self._enter_in_turn(allow)
+        lease, owned, end_turn = yield from self._enter_in_turn(allow, rolls=rolls)
         end_turn()
         return lease, owned
 
-    def _enter_in_turn(self, allow: Collection[Status] = LIVE) -> Op[tuple[Lease, bool, Callable[[], None]]]:
+    def _enter_in_turn(
+        self, allow: Collection[Status] = LIVE, *, rolls: bool = False
+    ) -> Op[tuple[Lease, bool, Callable[[], None]]]:
         """The same, and the function that ends this task's turn: call it once the write is submitted."""
         lease = self._lease
         if lease is not None:
@@ -131,7 +134,7 @@ class Run(Operable):
                 f"run {self.id!r}: its claim was given up inside of this block, by pause(), release() or its end; "
                 "leave the block, and claim the run again when it can go on"
             )
-        return (yield from self._claim(allow)), True, no_turn
+        return (yield from self._claim(allow, rolls=rolls)), True, no_turn
 
     def _catch_up(self, lease: Lease) -> Op[None]:
         """Wait for what was submitted under the lease: nothing may be decided on what does not last in the end."""
@@ -179,8 +182,12 @@ class Run(Operable):
 
     # --- the claim
 
-    def _claim(self, allow: Collection[Status] = LIVE) -> Op[Lease]:
-        """Claim the run, finish a rollback that has begun, and take in what waits in the inbox."""
+    def _claim(self, allow: Collection[Status] = LIVE, *, rolls: bool = False) -> Op[Lease]:
+        """Claim the run, finish a rollback that has begun, and take in what waits in the inbox.
+
+        With ``rolls`` the caller rolls it back, and a rollback that has begun is left to it. Only such a caller gets a
+        run that is blocked in the middle of its rollback.
+        """
         if self._engine.closed:  # a call that was under way must not claim anew what the closing gave up
             raise StoreUnusable(self._store.place, "it is closed; open the store again")
         worker = yield Read(self._engine.worker.ready)
@@ -188,19 +195,25 @@ class Run(Operable):
         if stuck is not None:
             yield from self._let_go(*stuck)
         before = yield Read(self._record)
+        if before.rollback is not None and before.status is Status.BLOCKED and not rolls:
+            raise RunBlocked(self.id, before.reason)
         record = yield Read(lambda: self._store.claim(self.uid, worker, allow))
         seen, self._expected = self._expected, None
         if seen is not None and (record.epoch, record.seq) != (seen.epoch + 1, seen.seq):
             yield from self._let_go(Lease(record, self._journals, self._committer, Fold(self.id)), as_before(before))
             raise LeaseLost(self.id, "somebody else has claimed it since it was seen, so nothing was done")
-        return (yield from self._take_up(record, as_before(before), allow))
+        return (yield from self._take_up(record, as_before(before), allow, rolls=rolls))
 
-    def _take_up(self, record: RunRecord, back: Change | None, allow: Collection[Status] = LIVE) -> Op[Lease]:
+    def _take_up(
+        self, record: RunRecord, back: Change | None, allow: Collection[Status] = LIVE, *, rolls: bool = False
+    ) -> Op[Lease]:
         """The lease on a run that was claimed for this worker. ``back`` gives up what cannot even be read (no key)."""
         lease = Lease(record, self._journals, self._committer, Fold(self.id))
         try:
             lease.fold = yield Read(lambda: self._refold(record))
             self._fold = None  # it is the lease's from now on, and changes under its lock
+            if record.rollback is not None and rolls:
+                return lease
             back = None
             if record.rollback is not None:
                 rollback.tell_finished(self.id, (yield from rollback.finish_rollback(self, lease)))  # before all else
@@ -228,13 +241,16 @@ class Run(Operable):
         return lease
 
     def _let_go(self, lease: Lease, change: Change | None = None) -> Op[None]:
-        """Give up the lease in the store; if it was lost, there is nothing to give up."""
+        """Give up the lease in the store; if it was lost, or given up before, there is nothing to give up."""
         try:
+            if lease.is_given_up:
+                return
             rests = change
             if rests is None:
                 yield from self._catch_up(lease)  # a write that failed must not be counted
                 status = Status.READY if lease.untold else resting_status(lease.fold, lease.record)
-                rests = Change(status=status, release=True)
+                reason = rollback.not_undone(lease.fold, lease.record) if status in ENDED else None
+                rests = Change(status=status, release=True, reason=reason)
             yield from self._write(lease, (), change=rests)
         except LeaseLost:
             pass
@@ -453,11 +469,18 @@ class Run(Operable):
     @Operation
     def info(self) -> Op[RunInfo]:
         """The run's record: status, times, holder, tags."""
-        return run_info((yield Read(self._record)))
+        record = yield Read(self._record)
+        return run_info(record, (yield from self._blocked_by(record)))
+
+    def _blocked_by(self, record: RunRecord) -> Op[RunRecord | None]:
+        """The blocked child that a waiting run waits for, if there is one."""
+        if record.status is not Status.WAITING or record.queue is None:
+            return None
+        return (yield Read(lambda: children.blocked_below(self._store, record.uid)))  # type: ignore[no-any-return]
 
     @Operation
     def unblock(self, *, accept: bool = False, by: str | None = None) -> Op[None]:
-        """Let a blocked run continue; who did it is journaled.
+        """Let a blocked run continue; who did it is journaled. One that is blocked in its rollback retries that.
 
         ``accept`` is for a run that is blocked because its code no longer does what was recorded: it continues with
         what the code does now. Recorded calls that the code still asks for keep their results, all others are left
@@ -471,6 +494,9 @@ class Run(Operable):
                 f"run {self.id!r} is blocked for another reason than code that differs from what was recorded "
                 f"({record.reason}), so there is nothing to accept; call run.unblock()"
             )
+        if record.rollback is not None:
+            yield from rollback.roll_back(self, None, {}, by=by)
+            return
         lease = yield from self._claim(ANY)
         change = Change(status=resting_status(lease.fold, lease.record), release=True)
         try:
@@ -561,8 +587,8 @@ def as_before(record: RunRecord) -> Change:
     return Change(status=status, release=True, wake_at=record.wake_at, reason=record.reason)
 
 
-def run_info(record: RunRecord) -> RunInfo:
-    """A record as users see it."""
+def run_info(record: RunRecord, blocked: RunRecord | None = None) -> RunInfo:
+    """A record as users see it; ``blocked`` is the child that it waits for, if that is blocked."""
     parent = record.lineage[-1] if record.lineage else None
     return RunInfo(
         id=record.id,
@@ -575,7 +601,7 @@ def run_info(record: RunRecord) -> RunInfo:
         seq=record.seq,
         generation=record.generation,
         holder=record.worker,
-        reason=_reason(record),
+        reason=_reason(record) if blocked is None else children.waits_for_blocked(blocked),
         forked_from=(parent.id, parent.upto) if parent else None,
         queue=record.queue,
         priority=record.priority,

@@ -225,7 +225,7 @@ class AsyncExecution(Execution):
                 task.cancel()
             await asyncio.wait(set(self.tasks), timeout=0.5)
             waited += 0.5
-            if waited >= PATIENCE and self.tasks:
+            if waited >= PATIENCE and self.tasks and not self.in_flight:
                 names = ", ".join(sorted(task.get_name() for task in self.tasks))
                 text = "run {run}: tasks that were cancelled do not end, and are left alone: {names}"
                 tell(WARNING, "run.stubborn", text, run=self.run.id, names=names)

@@ -98,11 +98,16 @@ def check_findable(name: str) -> None:
     """Raise `UndoRefused` if `find` would. Nothing is imported for that, so it cannot tell all."""
     module = name.partition(":")[0]
     top = module.partition(".")[0]
-    if name in _registered or module in sys.modules or top in sys.stdlib_module_names:
+    if is_at_hand(name) or top in sys.stdlib_module_names:
         find(name)
     elif importlib.util.find_spec(top) is None:
         missing = ImportError(f"there is no module {top}")
         raise UndoRefused(f"undo {name} cannot be found here ({missing}); {_remedy(module, missing)}")
+
+
+def is_at_hand(name: str) -> bool:
+    """Whether `find` needs no import."""
+    return name in _registered or name.partition(":")[0] in sys.modules
 
 
 def _remedy(module: str, error: ImportError | AttributeError) -> str:

@@ -15,11 +15,11 @@ from holdfast.engine.endings import end, end_by_rollback, park
 from holdfast.engine.lease import Lease
 from holdfast.engine.outcomes import Cancelled
 from holdfast.engine.revived import note_revival
-from holdfast.engine.rollback import plan_rollback, rollback
+from holdfast.engine.rollback import REFUSALS, if_blocked, plan_rollback, roll_back, rollback
 from holdfast.errors import (
     Claimed,
+    RunBlocked,
     RunEnded,
-    UndoRefused,
     UsageError,
 )
 from holdfast.journal import Data
@@ -35,7 +35,7 @@ def asked_to_cancel(run: Run, items: list[Item]) -> Cancelled | None:
     for item in items:
         if item.kind == "cancel":
             data = run._journals.item_data(run.id, run.uid, item)
-            return Cancelled(data["why"], data["undo"], data["by"])
+            return Cancelled(data["why"], data["undo"], data["by"], data.get("force", False))
     return None
 
 
@@ -45,21 +45,31 @@ def wishes(run: Run) -> Op[tuple[str, ...]]:
     return tuple(item.key for item in items if item.kind == "cancel")
 
 
-def cancel(run: Run, why: str | None = None, *, undo: bool = False, by: str | None = None) -> Op[None]:
-    """Give up the run, and the children that it started. With ``undo``, its effects are undone.
+def cancel(
+    run: Run, why: str | None = None, *, undo: bool = False, force: bool = False, by: str | None = None
+) -> Op[None]:
+    """Cancel the run, and the children that it started. With ``undo``, its effects are undone.
 
-    A workflow that is being driven stops at its next durable call; async steps are cancelled at once. If another
-    process drives it, it is asked to stop: `wait` until it has. The run can still be forked, or rolled back and go on.
+    A workflow that is being driven stops at its next durable call; async steps are cancelled at once, but for one that
+    has an effect, which is awaited. If another process drives it, it is asked to stop: `wait` until it has. The run can
+    still be forked, or rolled back and go on.
+
+    If an undo fails, `UndoFailed` is raised, and the run is blocked in the middle of its rollback; with ``force`` such
+    an undo is passed over, which is recorded. A run that is blocked like that is cancelled only with ``undo``, which
+    tries the undo again, or with ``force``.
     """
     check_texts(why=why, by=by)
     record = yield Read(run._record)
+    wish = Cancelled(why, undo, by, force)
+    if record.rollback is not None and record.status is Status.BLOCKED:
+        yield from _cancel_rolling(run, record, wish)
+        return
     if record.queue is None:
-        yield from run._end(Status.CANCELLED, {"error": why, "by": by})
+        yield from _cancel_by_hand(run, record, wish)
         return
     if record.status in ENDED:
-        yield from _cancel_ended(run, record, undo)
+        yield from _cancel_ended(run, record, wish)
         return
-    wish = Cancelled(why, undo, by)
     try:
         lease = yield from run._claim(LIVE | {Status.BLOCKED})
     except Claimed:
@@ -73,21 +83,50 @@ def cancel(run: Run, why: str | None = None, *, undo: bool = False, by: str | No
         return  # it was being cancelled when its process died, and the claim finished that
     try:
         yield from cancel_held(run, lease, wish)
-    except UndoRefused:
-        yield from run._let_go(lease)
+    except REFUSALS:
+        yield from run._let_go(lease, if_blocked(record))
         raise
 
 
-def _cancel_ended(run: Run, record: RunRecord, undo: bool) -> Op[None]:
+def _cancel_rolling(run: Run, record: RunRecord, wish: Cancelled) -> Op[None]:
+    """Cancel a run that is blocked in the middle of its rollback: that has to come to its end first."""
+    if not (wish.undo or wish.force):
+        raise RunBlocked(run.id, f"{record.reason}. run.cancel(force=True) does so, and cancels it")
+    to = _beginning(record) if wish.undo else None
+    yield from roll_back(run, to, _ending(wish), force=wish.force, by=wish.by)
+
+
+def _cancel_by_hand(run: Run, record: RunRecord, wish: Cancelled) -> Op[None]:
+    """Cancel a run that is driven by hand."""
+    if not wish.undo:
+        yield from run._end(Status.CANCELLED, _ending(wish)["cancelled"])
+    elif record.status is Status.CANCELLED:
+        yield from _cancel_ended(run, record, wish)
+    elif record.status in ENDED:
+        raise RunEnded(run.id, f"it is {record.status}, so it cannot be cancelled; run.rollback(to=0) undoes it")
+    else:
+        yield from roll_back(run, _beginning(record), _ending(wish), force=wish.force, by=wish.by)
+
+
+def _beginning(record: RunRecord) -> int:
+    """The entry before which nothing of a run is undone."""
+    return max(record.chapter, record.base)
+
+
+def _ending(wish: Cancelled) -> Data:
+    """How a rollback ends that cancels a run."""
+    return {"cancelled": {"error": wish.why, "by": wish.by}}
+
+
+def _cancel_ended(run: Run, record: RunRecord, wish: Cancelled) -> Op[None]:
     if record.status is not Status.CANCELLED:
         raise RunEnded(run.id, f"it is {record.status}, so it cannot be cancelled; run.rollback(to=0) undoes it")
-    beginning = max(record.chapter, record.base)
-    if undo and (yield from plan_rollback(run, beginning)).steps:
-        yield from rollback(run, beginning, then=Status.CANCELLED)
+    if wish.undo and (yield from plan_rollback(run, _beginning(record))).steps:
+        yield from rollback(run, _beginning(record), then=Status.CANCELLED, force=wish.force)
 
 
 def _ask_to_cancel(run: Run, record: RunRecord, wish: Cancelled) -> Op[None]:
-    data = {"why": wish.why, "undo": wish.undo, "by": wish.by}
+    data = {"why": wish.why, "undo": wish.undo, "by": wish.by, "force": wish.force}
     key = f"cancel:{record.epoch}.{run._store.clock.random_bytes(4).hex()}"
     item = run._journals.item(record, key, "cancel", data, wakes=True)
     yield Read(lambda: run._store.post(record.uid, item))
@@ -98,13 +137,15 @@ def cancel_held(run: Run, lease: Lease, wish: Cancelled) -> Op[Status]:
     try:
         yield from _cancel_parts(run, lease, wish)
         took = yield from wishes(run)
+    except RunBlocked as blocked:  # a child, whose effects cannot be undone
+        yield from park(run, lease, f"it was cancelled, and a child of it cannot be: {blocked}; then run.unblock()")
+        raise
     except BaseException:  # also an interrupt: whatever it is, the claim is given up
         yield from run._let_go(lease)
         raise
-    data: Data = {"error": wish.why, "by": wish.by}
     if wish.undo:
-        return (yield from end_by_rollback(run, lease, {"cancelled": data}, Status.CANCELLED, took))
-    return (yield from end(run, lease, Kind.CANCELLED, data, took))
+        return (yield from end_by_rollback(run, lease, _ending(wish), Status.CANCELLED, took, force=wish.force))
+    return (yield from end(run, lease, Kind.CANCELLED, _ending(wish)["cancelled"], took))
 
 
 def _cancel_parts(run: Run, lease: Lease, wish: Cancelled) -> Op[None]:
@@ -113,14 +154,17 @@ def _cancel_parts(run: Run, lease: Lease, wish: Cancelled) -> Op[None]:
         yield from _ask_to_cancel(run, lease.record, wish)  # should this process die half-way, the next one goes on
     for part in parts:
         with suppress(RunEnded):  # just now, by itself
-            yield from cancel(part, wish.why or f"run {run.id} was cancelled", undo=wish.undo, by=wish.by)
+            why = wish.why or f"run {run.id} was cancelled"
+            yield from cancel(part, why, undo=wish.undo, force=wish.force, by=wish.by)
 
 
 def cancel_driven(run: Run, lease: Lease, wish: Cancelled) -> Op[Status]:
     """Cancel a run for somebody who is not here to be told if it cannot be undone."""
     try:
         return (yield from cancel_held(run, lease, wish))
-    except UndoRefused as refused:
+    except RunBlocked:
+        return Status.BLOCKED
+    except REFUSALS as refused:
         return (yield from park(run, lease, f"it was cancelled, and cannot be rolled back: {refused}"))
 
 

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.engine.acts import this_step
-from holdfast.engine.define import current_scope
+from holdfast.engine.define import current_scope, current_undo
 from holdfast.engine.outcomes import Aborted, Cancelled, Expired, Unwind
 from holdfast.engine.scope import Scope
 from holdfast.errors import ActionFailed
@@ -118,7 +118,8 @@ def _identity(run: str, step: str) -> dict[str, str]:
 
 def _idempotency_key() -> str | None:
     scope = current_scope.get()
-    return this_step().idempotency_key if scope is not None and scope.step is not None else None
+    is_inside = (scope is not None and scope.step is not None) or current_undo.get() is not None
+    return this_step().idempotency_key if is_inside else None
 
 
 def _run(action: Action, vault: Vault, run: str, branch: Scope | None) -> dict[str, Any]:

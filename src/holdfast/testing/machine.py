@@ -39,11 +39,13 @@ from holdfast.errors import (
     QuestionClosed,
     RunExists,
     RunNotFound,
+    Uncertain,
+    UndoFailed,
     UsageError,
 )
 from holdfast.model import ENDED, Kind, Status
 from holdfast.stores.base import LIVE
-from holdfast.testing.machine_model import Asked, Deed, Done, Moment, Twin, settled
+from holdfast.testing.machine_model import Asked, Deed, Done, Moment, Twin
 from holdfast.testing.machine_stage import LEASE, Stage
 from holdfast.testing.machine_world import UNDOS, WORLD, Died, compute, exact, put, texts, values
 
@@ -86,9 +88,12 @@ class StoreMachine(Stage):
             with pytest.raises(refused):
                 handle.claim()
         else:
-            self.take(life, twin)
-            twin.hands.append(life)
-            assert handle.claim().epoch == twin.epoch
+            if self.take(life, twin):
+                twin.hands.append(life)
+                assert handle.claim().epoch == twin.epoch
+            else:
+                with pytest.raises(UndoFailed):
+                    handle.claim()
         self.compare(twin)
 
     @precondition(lambda self: self.visible())
@@ -156,11 +161,13 @@ class StoreMachine(Stage):
         orphans = [twin for twin in self.visible() if twin.holder is not None and not self.is_alive(twin.holder)]
         if orphans:
             self.enlist(life)
+        recovered = []
         for twin in orphans:
-            self.take(life, twin)
-            twin.holder = None
-            twin.let_go()
-        assert sorted(life.hf.recover()) == sorted(twin.id for twin in orphans)
+            if self.take(life, twin):
+                twin.holder = None
+                twin.let_go()
+                recovered.append(twin.id)
+        assert sorted(life.hf.recover()) == sorted(recovered)
         for twin in self.visible():
             self.compare(twin)
 
@@ -311,6 +318,10 @@ class StoreMachine(Stage):
         def prepare() -> type[BaseException] | None:
             return None if key in twin.now.open else UsageError
 
+        if twin.status is Status.BLOCKED and key not in twin.now.open:
+            with pytest.raises(UsageError):
+                self.handle(self.lives[side], twin).resolve(key, done=done)
+            return
         self.act(side, twin, lambda run: run.resolve(key, done=done, result=again), then, prepare=prepare)
 
     @precondition(lambda self: self.visible())
@@ -423,6 +434,10 @@ class StoreMachine(Stage):
             with pytest.raises(RunExists):
                 parent.fork(point, id=twin.id)
             return
+        if twin.rolling is not None and point > twin.rolling.to:
+            with pytest.raises(NoCheckpoint, match="in the middle of its rollback"):
+                parent.fork(point)
+            return
         self.forks += 1
         id = f"fork {self.forks}"
         made = parent.fork(point, id=id)
@@ -430,43 +445,70 @@ class StoreMachine(Stage):
         waiting = start.kind == Kind.ASKED or (point == twin.seq and twin.status is Status.WAITING)
         child = Twin(id, made.uid, point + 1, twin.moments[: point + 1], (*twin.lineage, twin.uid))
         child.status = Status.WAITING if waiting else Status.READY
-        deeds = settled(start.deeds, start.undone)
-        deeds = {seq: deed for seq, deed in deeds.items() if deed.status != "uncertain"}
-        child.write(Kind.FORKED, deeds=deeds, undone={}, open={}, ended=None, result=None)
+        deeds = {seq: deed for seq, deed in start.deeds.items() if deed.status != "uncertain"}
+        child.write(Kind.FORKED, deeds=deeds, open={}, ended=None, result=None)
         self.twins[made.uid] = child
         child.hashes = twin.hashes[: point + 1]
         self.compare(child)
         self.compare(twin)
 
     @precondition(lambda self: self.visible())
-    @rule(side=sides, n=picks, to=picks, dies=st.sampled_from([None, None, "before", "after"]), goes_on=st.booleans())
-    def rollback(self, side: int, n: int, to: int, dies: str | None, goes_on: bool) -> None:
+    @rule(
+        side=sides,
+        n=picks,
+        to=picks,
+        dies=st.sampled_from([None, None, "before", "after"]),
+        force=st.booleans(),
+        goes_on=st.booleans(),
+    )
+    def rollback(self, side: int, n: int, to: int, dies: str | None, force: bool, goes_on: bool) -> None:
         self.tick()
         life, twin = self.lives[side], self.pick(n)
         wanted = [seq for seq in twin.now.live if seq >= twin.base - 1]
         near = wanted[-6:] if to % 2 else wanted
         point = to if to % 7 == 0 else near[to % len(near)]
-        if twin.rolling is not None:
-            dies = None  # the claim finishes the one that was broken off, and that would die first
-        finishes = True
+        if twin.rolling is not None and to % 3:
+            point = twin.rolling.to
+        was_blocked, begun = twin.status is Status.BLOCKED, False
 
         def prepare() -> type[BaseException] | None:
-            twin.drain()
-            if point not in twin.now.live or point < twin.base - 1:
-                return NoCheckpoint
-            twin.begin_rollback(point)
-            nonlocal finishes
-            finishes = dies is None or not any(twin.now.deeds[seq].undo == "works" for seq in twin.undos())
-            WORLD.undo_dies = None if finishes else dies
-            return None if finishes else Died
+            nonlocal begun
+            refused: type[BaseException] | None = None
+            if twin.rolling is None:
+                twin.drain()
+            elif point > twin.rolling.to:
+                refused = UsageError
+            if refused is None and (point not in twin.now.live or point < twin.base - 1):
+                refused = NoCheckpoint
+            if refused is None and not force:
+                done = twin.rolling.settled if twin.rolling is not None else ()
+                left = [twin.now.deeds[seq] for seq in twin.plan(point) if seq not in done]
+                refused = Uncertain if any(deed.status == "uncertain" for deed in left) else None
+            if refused is not None:
+                return refused
+            begun = True
+            twin.begin_rollback(point, force)
+            for seq in twin.undos():
+                deed = twin.now.deeds[seq]
+                if deed.status == "done" and deed.undo == "works" and dies is not None:
+                    WORLD.undo_dies = dies
+                    return Died
+                if deed.undo == "fails" and not force:
+                    return UndoFailed
+            return None
 
         def then(report: holdfast.RollbackReport | None) -> None:
-            if twin.rolling is None:
+            if not begun:
+                if was_blocked:
+                    twin.let_go(Status.BLOCKED)
                 return
             rolling = twin.rolling
-            assert self.finish_rollback(twin, None if finishes else dies) is finishes
+            assert rolling is not None
+            how = self.finish_rollback(twin, dies)
             if report is None:
+                assert how in ("died", "blocked")
                 return
+            assert how == "ended"
             told = {"undone": report.undone, "undo_failed": report.failed, "left": report.irreversible}
             for status, effects in told.items():
                 expected = [seq for seq in rolling.plan if twin.now.deeds[seq].status == status]
@@ -477,7 +519,10 @@ class StoreMachine(Stage):
             assert sorted(effect.seq for effect in report.uncertain) == sorted(uncertain)
             assert (report.to, report.generation) == (rolling.to, twin.now.generation)
 
-        self.act(side, twin, lambda run: run.rollback(point), then, allow=LIVE | ENDED, prepare=prepare)
+        allow = LIVE | ENDED | {Status.BLOCKED}
+        self.act(
+            side, twin, lambda run: run.rollback(point, force=force), then, allow=allow, prepare=prepare, rolls=True
+        )
         if twin.rolling is not None and life in twin.hands:
             with pytest.raises(UsageError):
                 self.handle(life, twin).save("in the middle of a rollback")

@@ -58,15 +58,11 @@ class Moment:
     open: dict[str, int] = field(default_factory=dict)  # steps that were begun: key to entry
     questions: dict[int, Asked] = field(default_factory=dict)
     answers: dict[str, Any] = field(default_factory=dict)
-    undone: dict[int, bool] = field(default_factory=dict)  # by a rollback that is under way; whether it worked
     ended: Status | None = None
     result: Any = None
 
 
-def settled(deeds: dict[int, Deed], undone: dict[int, bool]) -> dict[int, Deed]:
-    """The effects, when these were undone."""
-    status = {True: "undone", False: "undo_failed"}
-    return {seq: replace(deed, status=status[undone[seq]]) if seq in undone else deed for seq, deed in deeds.items()}
+FOUND = ("done", "undo_failed")  # what an effect is that an undo is called for
 
 
 @dataclass
@@ -84,7 +80,8 @@ class Rolling:
 
     to: int
     plan: list[int]
-    results: dict[int, bool] = field(default_factory=dict)
+    force: bool = False
+    settled: set[int] = field(default_factory=set)  # undone, or passed over
 
 
 @dataclass
@@ -165,33 +162,44 @@ class Twin:
 
     # --- going back
 
-    def begin_rollback(self, to: int) -> None:
-        """Decide what is to be undone."""
+    def plan(self, to: int) -> list[int]:
+        """The effects that a rollback deals with, in order; of one under way, all that it has had."""
         now, point = self.now, max(to, self.base - 1)
-        plan = [
+        before = self.rolling.plan if self.rolling is not None else []
+        open = ("done", "uncertain", "repeated", "raised")
+        return [
             seq
             for seq, deed in sorted(now.deeds.items(), key=lambda found: found[1].settled, reverse=True)
-            if deed.settled > point and deed.status in ("done", "uncertain", "repeated", "raised") and seq in now.live
+            if deed.settled > point and (deed.status in open or seq in before) and seq in now.live
         ]
-        self.rolling = Rolling(max(to, self.base), plan)
-        self.write(Kind.ROLLBACK_BEGUN, undone={})
+
+    def begin_rollback(self, to: int, force: bool) -> None:
+        """Decide what is to be undone."""
+        settled = self.rolling.settled if self.rolling is not None else set()
+        self.rolling = Rolling(max(to, self.base), self.plan(to), force, settled)
+        self.write(Kind.ROLLBACK_BEGUN)
 
     def undos(self) -> list[int]:
-        """The effects whose undo is still to be called, in order."""
+        """The effects whose undo is still to be called, or passed over, in order."""
         assert self.rolling is not None
+        deeds = self.now.deeds
         return [
             seq
             for seq in self.rolling.plan
-            if seq not in self.rolling.results
-            and self.now.deeds[seq].status == "done"
-            and self.now.deeds[seq].undo != "none"
+            if seq not in self.rolling.settled
+            and (deeds[seq].status == "uncertain" or (deeds[seq].status in FOUND and deeds[seq].undo != "none"))
         ]
+
+    def undone(self, seq: int, status: str | None) -> None:
+        """Add an entry that says what became of an effect."""
+        deeds = self.now.deeds
+        self.write(Kind.UNDONE, deeds=deeds if status is None else {**deeds, seq: replace(deeds[seq], status=status)})
 
     def rewind(self) -> None:
         """End the effective history at an earlier entry."""
         assert self.rolling is not None
         rolling, now, target = self.rolling, self.now, self.moments[self.rolling.to]
-        deeds = settled(now.deeds, rolling.results)
+        deeds = dict(now.deeds)
         for seq in rolling.plan:
             if deeds[seq].status == "done":
                 deeds[seq] = replace(deeds[seq], status="left")
@@ -202,7 +210,6 @@ class Twin:
                 kind=Kind.REWOUND,
                 live=(*(n for n in now.live if n <= rolling.to), seq),
                 generation=generation,
-                undone={},
                 deeds=deeds,
                 open={key: n for key, n in target.open.items() if deeds[n].status == "uncertain"},
                 questions={n: replace(asked, generation=generation) for n, asked in target.questions.items()},

@@ -17,9 +17,11 @@ from holdfast.errors import (
     Claimed,
     HoldfastError,
     LeaseLost,
+    RunBlocked,
     RunEnded,
+    UndoFailed,
 )
-from holdfast.model import Kind, Status
+from holdfast.model import Status
 from holdfast.stores.base import LIVE, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.machine_model import Life, Moment, Twin
@@ -114,32 +116,45 @@ class Stage(RuleBasedStateMachine):
     def refusal(self, twin: Twin, allow: frozenset[Status]) -> type[HoldfastError] | None:
         """Why the run may not be claimed now."""
         if twin.status not in allow:
-            return RunEnded
+            return RunBlocked if twin.status is Status.BLOCKED else RunEnded
         return Claimed if self.is_alive(twin.holder) else None
 
-    def take(self, life: Life, twin: Twin) -> None:
-        """The run is claimed: what was begun is finished, and what waits is taken in."""
+    def take(self, life: Life, twin: Twin, *, rolls: bool = False) -> bool:
+        """The run is claimed: what was begun is finished, and what waits is taken in. Whether it is held then.
+
+        One who ``rolls`` it back finishes it himself.
+        """
         twin.holder, twin.status = life, Status.RUNNING
         twin.epoch += 1
-        if twin.rolling is not None:
-            self.finish_rollback(twin)
+        if twin.rolling is not None and rolls:
+            return True
+        if twin.rolling is not None and self.finish_rollback(twin) == "blocked":
+            return False
         twin.drain()
+        return True
 
-    def finish_rollback(self, twin: Twin, dies: str | None = None) -> bool:
-        """Undo what is to be undone, unless it dies; whether it came to its end."""
+    def finish_rollback(self, twin: Twin, dies: str | None = None) -> str:
+        """Undo what is to be undone, unless it dies, or is blocked by an undo that fails; how it ended."""
         assert twin.rolling is not None
         for seq in twin.undos():
             deed = twin.now.deeds[seq]
-            works = deed.undo == "works"
+            works, passes = deed.undo == "works", deed.status != "done"
+            if passes and twin.rolling.force:
+                twin.undone(seq, None)
+                twin.rolling.settled.add(seq)
+                continue
             self.undos[deed.place] += 1
             if works and dies != "before":
                 self.things.pop(deed.place, None)
             if works and dies is not None:
-                return False
-            twin.rolling.results[seq] = works
-            twin.write(Kind.UNDONE, undone=dict(twin.rolling.results))
+                return "died"
+            twin.undone(seq, "undone" if works else "undo_failed")
+            if not works and not twin.rolling.force:
+                twin.let_go(Status.BLOCKED)
+                return "blocked"
+            twin.rolling.settled.add(seq)
         twin.rewind()
-        return True
+        return "ended"
 
     def is_zombie(self, life: Life, twin: Twin) -> bool:
         return life in twin.hands and twin.holder is not life
@@ -166,6 +181,7 @@ class Stage(RuleBasedStateMachine):
         allow: frozenset[Status] = LIVE,
         during: type[BaseException] | None = None,
         prepare: Callable[[], type[BaseException] | None] | None = None,
+        rolls: bool = False,
     ) -> None:
         """Do something that needs the lease, with the one that is held or one for this call alone.
 
@@ -182,7 +198,11 @@ class Stage(RuleBasedStateMachine):
                     call(handle)
                 self.compare(twin)
                 return
-            self.take(life, twin)
+            if not self.take(life, twin, rolls=rolls):
+                with pytest.raises(UndoFailed):
+                    call(handle)
+                self.compare(twin)
+                return
         expected = prepare() if prepare is not None else during
         if expected is None:
             then(call(handle))

@@ -99,20 +99,20 @@ def roll_back_run(call: Call[None, shapes.Rollback]) -> shapes.RolledBack:
     run = call.run
     declare(run)
     then = None if call.body.then == "go-on" else call.body.then
-    report = run.rollback(call.body.to, then=then, by=call.person.name)
+    report = run.rollback(call.body.to, then=then, force=call.body.force, by=call.person.name)
     return shapes.RolledBack(call.view(), report)
 
 
 def cancel_run(call: Call[None, shapes.Cancel]) -> shapes.RunView:
     """Give it up."""
-    _cancel(call.run, call.body.why, call.body.undo, call.person.name)
+    _cancel(call.run, call.body, call.person.name)
     return call.view()
 
 
-def _cancel(run: Run, why: str | None, undo: bool, by: str) -> None:
-    if undo:
+def _cancel(run: Run, given: shapes.Cancel | shapes.CancelSeveral, by: str) -> None:
+    if given.undo or given.force:
         declare(run)
-    run.cancel(why, undo=undo, by=by)
+    run.cancel(given.why, undo=given.undo, force=given.force, by=by)
 
 
 def retry_run(call: Call[None, shapes.Nothing]) -> shapes.RunView:
@@ -152,7 +152,7 @@ def cancel_runs(call: Call[None, shapes.CancelSeveral]) -> shapes.Outcomes:
     """Give up several runs."""
     given, by = call.body, call.person.name
     live = (Status.READY, Status.RUNNING, Status.WAITING, Status.BLOCKED)
-    return _each(call, live, lambda run: _cancel(run, given.why, given.undo, by))
+    return _each(call, live, lambda run: _cancel(run, given, by))
 
 
 def retry_runs(call: Call[None, shapes.Several]) -> shapes.Outcomes:

@@ -302,7 +302,8 @@ class Reel:
         self._begin("rollback", "rollback", seq, at, "undo", True, status="started", name=name, detail=by)
 
     def _undone(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
-        status = "undone" if said.get("ok") else "undo_failed"
+        status = "undone" if said.get("ok") else "left" if "left" in said else "undo_failed"
+        status = "uncertain" if "uncertain" in said else status
         for n, bar in self.bars.items():
             if bar.declared == said["effect"]:
                 self.bars[n] = replace(bar, status=status, error=one_line(said.get("error") or bar.error))

@@ -24,6 +24,7 @@ from holdfast.cli.remedies import command_line, told_error
 from holdfast.cli.rendering import COLOURS, console, counted, one_line, say, span, write_json
 from holdfast.cli.session import is_attended, queue_words
 from holdfast.engine import Holdfast
+from holdfast.engine.rollback import NOT_UNDONE
 from holdfast.errors import HoldfastError, StoreDamaged
 from holdfast.stores.base import Examined
 
@@ -199,7 +200,14 @@ def _runs(hf: Holdfast, *, recover: bool) -> Iterator[Finding]:
         way = command_line("doctor", options=["--recover"])
         remedy = None if recover else f"they can be claimed at any time; `{way}` frees them now"
         yield Finding("ok" if recover else "warning", "workers", text, remedy)
-    if blocked := [info.id for info in infos if info.status == "blocked"]:
+    if stopped := [info.id for info in infos if info.status == "blocked" and info.rolls_back is not None]:
+        text = f"{counted(len(stopped), 'run')} blocked in the middle of a rollback, by an undo that failed: "
+        ways = f"`{command_line('show', 'RUN')}` tells which, and how to go on"
+        yield Finding("problem", "undos", text + _some(stopped), ways)
+    if left := [info.id for info in infos if (info.reason or "").startswith(NOT_UNDONE)]:
+        text = f"{counted(len(left), 'run')} of which not everything was undone: {_some(left)}"
+        yield Finding("warning", "undos", text, f"`{command_line('effects', 'RUN')}` tells what may still be there")
+    if blocked := [info.id for info in infos if info.status == "blocked" and info.rolls_back is None]:
         text = f"{counted(len(blocked), 'run')} blocked until a person acts: {_some(blocked)}"
         yield Finding(
             "warning",

@@ -6,11 +6,12 @@ What a filter finds is shown first, with its count, and nothing is done until so
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
 
-from holdfast.cli.codes import code_of
+from holdfast.cli.codes import DONE, REFUSED, code_of
 from holdfast.cli.commands.acting import agreed, resume_option
 from holdfast.cli.commands.driving import check_can_go_on, resume_here
 from holdfast.cli.commands.lists import every_run
@@ -88,23 +89,28 @@ def preview(found: list[RunInfo], verb: str, *, as_json: bool) -> None:
     say(f"{counted(len(found), 'run')} to {verb}." if found else "No such runs.")
 
 
-def act(hf: Holdfast, found: list[RunInfo], act: Callable[[Run], None], said: str, *, as_json: bool) -> None:
-    """Do it to each run; what goes wrong with one is told, and the others are still done."""
+def act(hf: Holdfast, found: list[RunInfo], act: Callable[[Run], str | None], said: str, *, as_json: bool) -> None:
+    """Do it to each run; what goes wrong with one is told, and the others are still done.
+
+    ``act`` gives what was not done of it, if anything.
+    """
     results: list[dict[str, Any]] = []
     code = 0
     for info in found:
         try:
             run = hf.get(info.id)
-            act(run)
-            results.append({"run": run.info()})
+            missed = act(run)
+            results.append({"run": run.info()} | ({"missed": missed} if missed else {}))
         except HoldfastError as error:
             code = code or code_of(error)
             results.append({"run": info, "error": {"type": type(error).__name__, "message": told_error(error)}})
             if not as_json:
                 say(f"✗ {one_line(told_error(error))}", err=True)
             continue
+        code = code or (REFUSED if missed else DONE)
         if not as_json:
-            say(f"✓ {one_line(info.id)} {said.format(status=results[-1]['run'].status)}")
+            told = f"{one_line(info.id)} {said.format(status=results[-1]['run'].status)}"
+            say(f"! {told}; {one_line(missed)}" if missed else f"✓ {told}", err=bool(missed))
     if as_json:
         write_json({"count": len(found), "done": sum("error" not in one for one in results), "results": results})
     elif not found:
@@ -127,6 +133,7 @@ _LIVE = ("ready", "running", "waiting", "blocked")
 @many_options
 @click.option("--why", metavar="TEXT", help="It is kept in the journal.")
 @click.option("--undo", is_flag=True, help="Undo what they did to the outside world; needs --module.")
+@click.option("--force", is_flag=True, help="Pass over undos that fail or are missing, and over uncertain effects.")
 @by_option
 @module_option
 @with_store()
@@ -138,6 +145,7 @@ def cancel_command(
     yes: bool,
     why: str | None,
     undo: bool,
+    force: bool,
     by: str | None,
     as_json: bool,
 ) -> None:
@@ -146,18 +154,28 @@ def cancel_command(
     A run that another process drives is asked to stop, and does so at its next durable call. Without --status, a filter
     finds the runs that have not ended.
 
-    JSON: {"count": n, "done": n, "results": [{"run": run, "error"?: …}, …]}; with --dry-run {"would": "cancel",
-    "count": n, "runs": [run, …]}.
+    With --undo, an undo that fails blocks its run in the middle of its rollback (exit status 5); the same command again
+    retries it, --force passes over it. The exit status is 9 if a run was cancelled and not all of it could be undone.
+
+    JSON: {"count": n, "done": n, "results": [{"run": run, "error"?: …, "missed"?: …}, …]}; with --dry-run {"would":
+    "cancel", "count": n, "runs": [run, …]}.
     """
     found = chosen(hf, "cancel", runs, wanted, _LIVE, dry_run=dry_run, yes=yes, as_json=as_json)
     if found is not None:
-        act(hf, found, lambda run: _cancel(run, why, undo, by), "is {status}", as_json=as_json)
+        act(hf, found, lambda run: _cancel(run, why, undo, force, by), "is {status}", as_json=as_json)
 
 
-def _cancel(run: Run, why: str | None, undo: bool, by: str | None) -> None:
-    if undo:
+def _cancel(run: Run, why: str | None, undo: bool, force: bool, by: str | None) -> str | None:
+    if undo or force:
         declare(run)
-    run.cancel(why, undo=undo, by=by)
+    run.cancel(why, undo=undo, force=force, by=by)
+    if not (undo or force) or run.status is not Status.CANCELLED:
+        return None
+    still = [f"{one.key} ({one.status.replace('_', ' ')})" for one in run.effects() if one.status in _STILL_THERE]
+    return f"not undone: {', '.join(still)}" if still else None
+
+
+_STILL_THERE = ("undo_failed", "uncertain", "left")
 
 
 @command(
@@ -187,17 +205,31 @@ def retry_command(
     JSON: as of `holdfast cancel`; with --resume as of `holdfast run`.
     """
     found = chosen(hf, "retry", runs, wanted, ("failed",), dry_run=dry_run, yes=yes, as_json=as_json)
-    _go_on(hf, found, lambda run: _retry(run, by), "is {status} again", resume=resume, as_json=as_json)
+    _go_on(hf, found, partial(_retry, by=by), "is {status} again", resume=resume, as_json=as_json)
 
 
 def _retry(run: Run, by: str | None) -> None:
     if (status := run.status) not in (Status.FAILED, Status.CANCELLED, Status.BLOCKED, Status.AWAY):
         raise RunError(run.id, f"it is {status}; only a failed, cancelled or blocked run is tried again")
+    if run.info().rolls_back is not None:
+        declare(run)
     run.retry(by=by)
 
 
+def _unblock(run: Run, by: str | None) -> None:
+    if run.info().rolls_back is not None:
+        declare(run)
+    run.unblock(by=by)
+
+
 def _go_on(
-    hf: Holdfast, found: list[RunInfo] | None, first: Callable[[Run], None], said: str, *, resume: bool, as_json: bool
+    hf: Holdfast,
+    found: list[RunInfo] | None,
+    first: Callable[[Run], str | None],
+    said: str,
+    *,
+    resume: bool,
+    as_json: bool,
 ) -> None:
     """Let runs go on; with ``resume`` the only one here, which ends the command."""
     if found is not None and resume:
@@ -206,7 +238,7 @@ def _go_on(
         act(hf, found, first, said, as_json=as_json)
 
 
-def _resume_one(hf: Holdfast, found: list[RunInfo], first: Callable[[Run], None], *, as_json: bool) -> None:
+def _resume_one(hf: Holdfast, found: list[RunInfo], first: Callable[[Run], str | None], *, as_json: bool) -> None:
     if len(found) != 1:
         raise UsageError(f"--resume goes on with one run here, and these are {len(found)}; have a worker for more")
     run = hf.get(found[0].id)
@@ -237,4 +269,4 @@ def unblock_command(
     JSON: as of `holdfast cancel`; with --resume as of `holdfast run`.
     """
     found = chosen(hf, "unblock", runs, wanted, ("blocked",), dry_run=dry_run, yes=yes, as_json=as_json)
-    _go_on(hf, found, lambda run: run.unblock(by=by), "is {status}", resume=resume, as_json=as_json)
+    _go_on(hf, found, partial(_unblock, by=by), "is {status}", resume=resume, as_json=as_json)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
-from holdfast.cli.codes import REFUSED
+from holdfast.cli.codes import BLOCKED, REFUSED
 from holdfast.cli.commands.acting import agreed, finish, resume_option
 from holdfast.cli.commands.driving import check_can_go_on
 from holdfast.cli.flows import declare
 from holdfast.cli.options import JSON, by_option, command, run_argument, was_given, with_store, yes_option
+from holdfast.cli.remedies import told_error
 from holdfast.cli.rendering import columns, one_line, say, status_text, write_json
 from holdfast.engine import Holdfast
 from holdfast.engine.define import StepFunction
 from holdfast.engine.run import Run
-from holdfast.errors import UndoRefused, UsageError
+from holdfast.errors import Uncertain, UndoFailed, UndoRefused, UsageError
 from holdfast.views import RollbackPlan, RollbackReport, RunInfo, StepInfo
 
 
@@ -27,6 +28,7 @@ from holdfast.views import RollbackPlan, RollbackReport, RunInfo, StepInfo
 @run_argument
 @click.option("--to", type=click.IntRange(min=0), required=True, metavar="SEQ", help="The entry to go back to.")
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would be undone, and do nothing.")
+@click.option("--force", is_flag=True, help="Pass over undos that fail or are missing, and over uncertain effects.")
 @click.option("--then", type=click.Choice(["go-on", "cancelled"]), help="What becomes of the run; else it goes on.")
 @yes_option
 @by_option
@@ -37,6 +39,7 @@ def rollback_command(
     run: str,
     to: int,
     only_plan: bool,
+    force: bool,
     then: str | None,
     yes: bool,
     by: str | None,
@@ -48,10 +51,13 @@ def rollback_command(
     The plan is shown, and you are asked before anything is undone. The history stays. A worker then does again what
     came after that entry, also of a run that had ended; --then cancelled leaves it.
 
-    The code of the undos is not in the store: name its module by --module. The exit status is 9 if something could not
-    be undone.
+    An undo that fails stops the rollback: older effects stay, and the run is blocked. The same command again retries
+    that undo and continues; with --force it passes over it, and that is recorded.
 
-    JSON: {"plan": plan} with --plan; else {"run": run, "report": report}.
+    The code of the undos is not in the store: name its module by --module. The exit status is 5 if the rollback
+    stopped, and 9 if it was refused, or something could not be undone.
+
+    JSON: {"plan": plan} with --plan; else {"run": run, "report": report}, also if it stopped, then with "error".
     """
     handle = hf.get(run)
     declare(handle)
@@ -63,13 +69,16 @@ def rollback_command(
         raise UsageError("--resume goes on with the run, and --then cancelled leaves it: say one of them")
     if resume:
         check_can_go_on(hf, handle)
-    if (problem := next((one.problem for one in plan.steps if one.problem is not None), None)) is not None:
-        raise UndoRefused(problem)
+    if not force and (refused := next((one for one in plan.steps if one.problem is not None), None)) is not None:
+        raise Uncertain(run, refused.problem) if refused.action == "uncertain" else UndoRefused(refused.problem)
     if not as_json:
         _show_plan(plan)
     what_then = _what_then(handle.info(), then, resume=resume)
     agreed(f"Roll back {one_line(run)} to entry {to}{what_then}?", len(plan.steps), "undo", yes=yes)
-    report = handle.rollback(to, then="cancelled" if then == "cancelled" else None, by=by)
+    try:
+        report = handle.rollback(to, then="cancelled" if then == "cancelled" else None, force=force, by=by)
+    except UndoFailed as stopped:
+        _tell_stopped(handle, stopped, as_json=as_json)
     if not as_json:
         _show_report(report)
     incomplete = bool(report.failed or report.irreversible or report.uncertain)
@@ -79,6 +88,17 @@ def rollback_command(
     )  # fmt: skip
     if incomplete:
         click.get_current_context().exit(REFUSED)
+
+
+def _tell_stopped(run: Run, stopped: UndoFailed, *, as_json: bool) -> NoReturn:
+    """Tell how far a rollback came, and what it stopped at; ends the command."""
+    if as_json:
+        error = {"type": type(stopped).__name__, "message": told_error(stopped)}
+        write_json({"run": run.info(), "report": stopped.report, "error": error})
+    else:
+        _show_report(stopped.report)
+        say(f"✗ {one_line(told_error(stopped))}", err=True)
+    click.get_current_context().exit(BLOCKED)
 
 
 def _what_then(info: RunInfo, then: str | None, *, resume: bool) -> str:
@@ -103,7 +123,13 @@ def _show_plan(plan: RollbackPlan) -> None:
         say(one_line(problem))  # below, where it is not cut: it ends with what to do
 
 
-_WORDS = {"undo": "undone", "irreversible": "left", "uncertain": "uncertain", "missing": "refused"}
+_WORDS = {
+    "undo": "undone",
+    "irreversible": "left",
+    "uncertain": "uncertain",
+    "missing": "refused",
+    "unreadable": "refused",
+}
 
 
 def _show_report(report: RollbackReport) -> None:
@@ -112,6 +138,7 @@ def _show_report(report: RollbackReport) -> None:
         ("undo_failed", report.failed),
         ("left", report.irreversible),
         ("uncertain", report.uncertain),
+        ("pending", report.pending),
     ):
         rows = [[one.seq, status_text(word), one.key, one.target, one.error] for one in effects]
         if rows:

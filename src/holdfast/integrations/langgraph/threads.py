@@ -208,7 +208,7 @@ def submitted(pen: Pen, act: Act) -> Op[Ticket]:
 def check_goes_on(record: RunRecord) -> None:
     """Raise the reason if a thread cannot be written to now, though nobody else does."""
     check_here(record)
-    if record.rollback is not None:
+    if record.rollback is not None and record.status is not Status.BLOCKED:
         raise RunBlocked(record.id, "a rollback of it was broken off; any claim finishes it: `hf.get(id).claim()`")
     if record.status in ENDED:
         raise RunEnded(record.id, f"it is {record.status}; copy the thread to go on")

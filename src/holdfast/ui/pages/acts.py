@@ -12,14 +12,15 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdfast.errors import AnswerRefused, NoCheckpoint, QuestionClosed
+from holdfast.errors import AnswerRefused, NoCheckpoint, QuestionClosed, UndoFailed
 from holdfast.ui import forms, shapes
 from holdfast.ui.guard import own_path
 from holdfast.ui.pages import questions, run
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
 from holdfast.ui.pages.entries import named
-from holdfast.ui.problems import Refused
+from holdfast.ui.pages.standing import in_buttons
+from holdfast.ui.problems import Refused, without_place
 
 ANY = "*"  # whatever became of the run since it was seen
 
@@ -55,7 +56,7 @@ def cancel_form(ask: Ask) -> Response:
 
 def cancel(ask: Ask) -> Response:
     """Give up the run."""
-    body = shapes.Cancel(why=ask.one("why") or None, undo=bool(ask.one("undo")))
+    body = shapes.Cancel(why=ask.one("why") or None, undo=bool(ask.one("undo")), force=bool(ask.one("force")))
     ask.act("cancel_run", run=ask.id, body=body, if_match=ANY)
     return ask.go(run_url(ask.id, said="cancelled"))
 
@@ -92,7 +93,7 @@ def rollback_form(ask: Ask, wrong: dict[str, str] | None = None) -> Response:
         tab=None,
         to=ask.one("to"),
         plan=plan,
-        stay=[one for one in plan.steps if one.action not in ("undo", "missing")] if plan is not None else [],
+        stay=[one for one in plan.steps if one.action in ("irreversible", "uncertain")] if plan is not None else [],
         problem=problem,
         wrong={"sure": "", "then": ""} | (wrong or {}),
         then=ask.form.get("then", "" if top.ended else "go-on"),
@@ -108,11 +109,23 @@ def rollback(ask: Ask) -> Response:
         return rollback_form(ask, {"sure": "Say that you have read the plan."})
     if (then := ask.one("then")) not in ("go-on", "cancelled"):
         return rollback_form(ask, {"then": "Say what happens then."})
-    body = shapes.Rollback(to=to, then="cancelled" if then == "cancelled" else "go-on")
-    done: shapes.RolledBack = ask.act("roll_back_run", run=ask.id, body=body, if_match=ask.one("etag"))
+    force = bool(ask.one("force"))
+    body = shapes.Rollback(to=to, then="cancelled" if then == "cancelled" else "go-on", force=force)
+    status, stopped = 200, ""
+    try:
+        report = ask.act("roll_back_run", run=ask.id, body=body, if_match=ask.one("etag")).report
+    except UndoFailed as failed:
+        report, status, stopped = failed.report, 409, without_place(in_buttons(str(failed)), ask.hf.place)
     top = run.head(ask)
+    title = f"The rollback of {top.info.id} stopped" if stopped else f"{top.info.id} was rolled back"
     return ask.render(
-        "rolled_back.html", title=f"{top.info.id} was rolled back", tab=None, report=done.report, **run.frame(ask, top)
+        "rolled_back.html",
+        status=status,
+        title=title,
+        tab=None,
+        report=report,
+        stopped=stopped,
+        **run.frame(ask, top),
     )
 
 

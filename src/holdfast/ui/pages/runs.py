@@ -81,7 +81,8 @@ def rows_of(hf: Holdfast, infos: tuple[RunInfo, ...]) -> list[Row]:
     rows: list[Row] = []
     for info, stands in zip(infos, standings(hf, infos), strict=True):
         ended, note = info.status in ENDED, stands.note
-        told = note if note and not ended else "" if info.status is Status.COMPLETED else _newest.of(hf, info)
+        is_note = note and (not ended or info.reason is not None)  # of an ended run: what was not undone
+        told = note if is_note else "" if info.status is Status.COMPLETED else _newest.of(hf, info)
         seconds = ((info.updated_at if ended else now) - info.created_at).total_seconds()
         rows.append(Row(info, stands.look, short(told or note, _NOW), stands.command, max(seconds, 0.0)))
     return rows

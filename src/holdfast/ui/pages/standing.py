@@ -34,6 +34,9 @@ _BUTTONS = [  # what the engine names as a call of Python, and what does it on t
         (r"`?run\.retry\(\)`?", "“Retry”"),
         (r"`?run\.fork\(\)`?", "“Fork”"),
         (r"run\.rollback\(to=(\d+)\)", r"“Roll back” to entry \1"),
+        (r"run\.cancel\(force=True\)", "“Cancel”, with undos that fail passed over,"),
+        (r"with force=True it passes over it", "if you say so, it passes over it"),
+        (r"a rollback with force=True passes over it", "a rollback passes over it if you say so"),
         (r"`?run\.effects\(\)`?", "“Effects”"),
     )
 ]

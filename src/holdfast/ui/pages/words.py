@@ -35,6 +35,8 @@ _MARKS = {
     "undo_failed": "✗",
     "left": "!",
     "missing": "✗",
+    "unreadable": "✗",
+    "pending": "○",
     "answered": "✓",
     "closed": "–",
     "not done": "–",
@@ -45,7 +47,14 @@ _MARKS = {
     "active": "▸",
     "away": "→",
 }
-_WORDS = {"undo_failed": "undo failed", "left": "left as it is", "missing": "undo not found", "died": "process died"}
+_WORDS = {
+    "undo_failed": "undo failed",
+    "left": "left as it is",
+    "missing": "undo not found",
+    "unreadable": "undo cannot be called",
+    "pending": "not reached",
+    "died": "process died",
+}
 
 
 class Text(Struct, frozen=True):

@@ -163,17 +163,19 @@ class Fork(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Rollback(Struct, frozen=True, forbid_unknown_fields=True):
-    """To which entry, and what becomes of the run then."""
+    """To which entry, and what becomes of the run then. With ``force``, undos that fail are passed over."""
 
     to: Seq
     then: Literal["go-on", "cancelled"] = "go-on"
+    force: bool = False
 
 
 class Cancel(Struct, frozen=True, forbid_unknown_fields=True):
-    """Why, and whether its effects are undone."""
+    """Why, and whether its effects are undone. With ``force``, undos that fail are passed over."""
 
     why: Text | None = None
     undo: bool = False
+    force: bool = False
 
 
 class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
@@ -207,10 +209,14 @@ class Several(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CancelSeveral(Several, frozen=True):
-    """Runs to give up, which are named or found as those of `Several` are; why; and whether to undo what they did."""
+    """Runs to give up, which are named or found as those of `Several` are; why; and whether to undo what they did.
+
+    With ``force``, undos that fail are passed over.
+    """
 
     why: Text | None = None
     undo: bool = False
+    force: bool = False
 
 
 class Prune(Struct, frozen=True, forbid_unknown_fields=True):
