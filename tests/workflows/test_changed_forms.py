@@ -1,4 +1,4 @@
-"""An answer was accepted, and then the code was changed: the run is blocked with the difference, and nothing is undone."""
+"""An answer was accepted, and then the code was changed: the run is blocked with the difference; nothing is undone."""
 
 import dataclasses
 import enum

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAX_BYTES = 64 * 1024 * 1024  # of one payload
+MAX_CRASHES = 5  # of a process that executes one run alone, at the same place, until that run is blocked
 IN_A_ROW, TURN = 4, 0.005  # how many runs are deleted before a pause of so many seconds, on this machine
 SWEPT = 100  # and how many at once, across a network
 
@@ -89,8 +90,17 @@ class Tracer(Protocol):
 class Engine:
     """What all handles of one open store share."""
 
-    def __init__(self, store: Store, codec: Codec, keyring: Keyring | None, lease: float, max_bytes: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        codec: Codec,
+        keyring: Keyring | None,
+        lease: float,
+        max_bytes: int,
+        max_crashes: int = MAX_CRASHES,
+    ) -> None:
         self.store = store
+        self.max_crashes = max_crashes
         self.codec = codec
         self.committer = Committer(store)
         self.journals = Journals(store, codec, keyring, max_bytes)
@@ -558,18 +568,20 @@ def open(
     keys: Keyring | None = None,
     lease: float = DEFAULT_LEASE,
     max_bytes: int = MAX_BYTES,
+    max_crashes: int = MAX_CRASHES,
     secrets: Mapping[str, str | bytes] | Callable[[str], str | bytes | None] | None = None,
     store: Store | None = None,
 ) -> Holdfast:
     """Open a store: ``memory://``, ``files:///path`` or ``sqlite:///path``; it is made if there is none.
 
     ``keys`` encrypts everything that is put in. ``lease`` is how many seconds a claim outlives its last heartbeat.
-    ``max_bytes`` is the largest payload. ``secrets`` gives the values of `Secret` arguments by their names, to a
+    ``max_bytes`` is the largest payload. A run is blocked if its process died ``max_crashes`` times in a row at one
+    place while it executed nothing else. ``secrets`` gives the values of `Secret` arguments by their names, to a
     process that goes on with a run which another one started. A ``store`` of one's own is used in place of the URL.
     """
-    check_opening(keys, lease, max_bytes)
+    check_opening(keys, lease, max_bytes, max_crashes)
     if store is None:
         from holdfast.stores import open_store
 
         store = open_store(url)
-    return Holdfast(Engine(store, Codec(secrets=secrets), keys, lease, max_bytes))
+    return Holdfast(Engine(store, Codec(secrets=secrets), keys, lease, max_bytes, max_crashes))

@@ -174,7 +174,11 @@ def _block_misfit(execution: Execution, key: str, found: Step, form: Form, misfi
     """Block the run: an answer that was accepted does not fit what the code asks for now."""
     log = execution.lease.fold.log
     asked, before = next(
-        ((seq, load_form(data["fields"])) for seq, kind, _, data in log if kind == Kind.ASKED and data.get("key") == key),
+        (
+            (seq, load_form(data["fields"]))
+            for seq, kind, _, data in log
+            if kind == Kind.ASKED and data.get("key") == key
+        ),
         (None, form),
     )
     told = ""

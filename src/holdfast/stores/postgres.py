@@ -48,7 +48,7 @@ from holdfast.stores.base import (
     LIVE,
     Outcome,
     adoptable,
-    check_here,
+    check_takes,
     claimed,
     due_order,
     may_delete,
@@ -392,7 +392,7 @@ class PostgresStore:
 
     # --- claims, inboxes, workers
 
-    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
         wanted: RunRecord | None = None
 
         def act(conn: Connection, again: bool) -> RunRecord:
@@ -400,7 +400,7 @@ class PostgresStore:
             record, alive = self._held(conn, self._q["lock"], uid)
             if wanted is not None and record is not None and self._is_ours(record, wanted):
                 return record
-            wanted = claimed(record, uid, worker, allow, holder_alive=alive)
+            wanted = claimed(record, uid, worker, allow, holder_alive=alive, alone=alone)
             commit(conn, [self._update(wanted)])
             return wanted
 
@@ -445,7 +445,7 @@ class PostgresStore:
             record = record_of(rows[0]) if rows else None
             if record is None or record.hidden:
                 return False
-            check_here(record)
+            check_takes(record)
             statements = [self._items(uid, [item], [])]
             if item.wakes and woken(record) is not record:
                 statements.append(self._update(woken(record)))
@@ -504,7 +504,7 @@ class PostgresStore:
                 if ours:
                     return ours
                 conn.rollback()
-            wanted = taken(Taking(self._q, order, self._at).choose(conn), order.worker)
+            wanted = taken(Taking(self._q, order, self._at).choose(conn), order)
             if wanted:
                 commit(conn, [self._update(record) for record in wanted])
             return wanted

@@ -292,8 +292,10 @@ def commit(conn: Connection, statements: Sequence[Statement], news: Statement | 
         _untold(conn, error)
 
 
-def told(conn: Connection, statement: Statement, news: Statement) -> Rows:
+def told(conn: Connection, statement: Statement, news: Statement, *, lock: Statement | None = None) -> Rows:
     """Execute a statement in its own transaction, commit, and notify the others, in one round trip. Return its rows.
+
+    With ``lock``, that statement comes first, so that the other one sees whatever the lock had to wait for.
 
     The tag of a statement does not prove a commit: an implicit transaction commits at Sync, after the tag, and the
     commit may fail. Only the tag of an explicit COMMIT proves it.
@@ -304,6 +306,8 @@ def told(conn: Connection, statement: Statement, news: Statement) -> Rows:
             conn.execute(BEGIN)
             if not conn.limited:
                 conn.execute(LIMITED)
+            if lock is not None:
+                execute(conn, *lock)
             cursor = execute(conn, *statement)
             committed = conn.execute("COMMIT")
             pipeline.sync()

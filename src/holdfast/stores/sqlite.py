@@ -49,11 +49,13 @@ from holdfast.stores.base import (
     Outcome,
     adoptable,
     appended,
-    check_here,
+    check_takes,
     claimed,
     conflict,
     due_order,
+    end_refusal,
     ending,
+    ends,
     is_chain,
     may_delete,
     new_version,
@@ -170,7 +172,7 @@ class SqliteStore(SqliteFile):
             taken: list[RunRecord] = []
             for uid in choose(self._db, order, self.clock.now(), partial(self._alive, self._db)):
                 record = self._current(uid)
-                taken.append(claimed(record, uid, order.worker, LIVE, holder_alive=False))
+                taken.append(claimed(record, uid, order.worker, LIVE, holder_alive=False, alone=order.alone))
                 self._put(taken[-1])
             return taken
 
@@ -366,6 +368,8 @@ class SqliteStore(SqliteFile):
         record = self._current(write.uid) if changes else None  # before anything is written: it may be damaged
         if changes and (refused := refusal(record, write)):
             return refused
+        if ends(write) and (unread := end_refusal(write, self._untaken(write.uid))):
+            return unread
         if not is_chain(write.entries):
             return refusal(self._current(write.uid), write) or self._conflict(self._db, write)
         number = self._number(write.uid) or 0
@@ -375,6 +379,9 @@ class SqliteStore(SqliteFile):
         if record is not None:
             self._change(record, write)
         return None
+
+    def _untaken(self, uid: str) -> list[str]:
+        return [row[0] for row in self._db.execute(Q["inbox"], (uid,))]
 
     def _change(self, record: RunRecord, write: Append) -> None:
         for key in write.took:
@@ -404,11 +411,11 @@ class SqliteStore(SqliteFile):
 
     # --- claims, inboxes, workers
 
-    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
         with self._writing():
             record = self._current(uid)
             alive = record is not None and record.worker is not None and self._alive(self._db, record.worker)
-            record = claimed(record, uid, worker, allow, holder_alive=alive)
+            record = claimed(record, uid, worker, allow, holder_alive=alive, alone=alone)
             self._put(record)
             return record
 
@@ -417,10 +424,10 @@ class SqliteStore(SqliteFile):
             record = self._current(uid)
             if record is None or record.hidden:
                 return False
-            check_here(record)
             values = (self._number(uid), item.key, item.kind, item.at, sealed(item), item.wakes, 0)
             if not self._db.execute(Q["post"], values).rowcount:
                 return False
+            check_takes(record)  # if it does not, the item is rolled back
             if item.wakes and woken(record) is not record:
                 self._put(woken(record))
             return True
