@@ -62,6 +62,7 @@ class History:
             limit=dice.choice([1, 2, 5]),
             leave=frozenset(dice.sample(self.known, min(len(self.known), 2))),
             suspects=dice.choice([0, 1, 1]),
+            alone=dice.random() < 0.3,
         )
         before = [record for record in self.held if record.worker in self.alive]
         taken, expected = (store.take(order) for store in self.both)

@@ -142,7 +142,7 @@ def _suspect(order: Order, rooms: Mapping[str, _Room], waiting: dict[str, Iterat
                 break  # what a dead holder left comes first
         waiting[name] = chain(left, others)
         found += [one for one in left if one.suspect and one.uid not in order.leave and rooms[name].admits(one)]
-    return min(found, key=lambda one: one.crashes).uid if found else None
+    return min(found, key=lambda one: (one.crashes, one.uid)).uid if found else None
 
 
 def is_limited(limits: Limits | None) -> bool:
