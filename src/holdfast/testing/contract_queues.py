@@ -257,10 +257,10 @@ class QueueContract:
                 store.retire(f"dying {n}")
         store.retire("dead")
         for n, id in enumerate("abcabc"):  # the one that was least often
-            store.enlist(f"dying {n}", LEASE)
-            [taken] = store.take(order(worker=f"dying {n}", alone=True))
+            store.enlist(f"alone {n}", LEASE)
+            [taken] = store.take(order(worker=f"alone {n}", alone=True))
             assert (taken.id, taken.crashes) == (id, SUSPECT + 1 + n // 3)
-            store.retire(f"dying {n}")
+            store.retire(f"alone {n}")
         assert ids(store.take(order(suspects=0))) == ["left", "new"]
         assert ids(store.take(order(worker="west", alone=True))) == ["a"]
 
