@@ -26,6 +26,7 @@ A class's docstring is its default message. A message names the thing, the place
     │   ├── Claimed                somebody else holds it
     │   ├── LeaseLost              this holder's epoch is no longer the current one
     │   │   └── Moved              it lives in another store (``.place``)
+    │   ├── InboxNotEmpty          its end was refused: something was acknowledged that it has not taken in
     │   ├── NoCheckpoint           no such sequence number in the history
     │   ├── NonDeterminism         a completed step was called differently
     │   ├── Uncertain              an at-most-once step crashed in the act
@@ -203,6 +204,10 @@ class Moved(LeaseLost):
         moved = f"it was moved to {place}; go on with it there"
         moving = f"it is being moved between here and {place}; if that was broken off, `holdfast move` finishes it"
         super().__init__(run, moved if settled else moving)
+
+
+class InboxNotEmpty(RunError):
+    """something was acknowledged that the run has not taken in, so its end was not written; take it in first."""
 
 
 class NoCheckpoint(RunError):

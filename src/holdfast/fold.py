@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.errors import NoCheckpoint, RunDamaged
 from holdfast.journal import Data, is_live, live_ranges
@@ -36,10 +37,14 @@ class Failed(Struct, frozen=True, gc=False):
 
 
 class Attempt(Struct, frozen=True, gc=False):
-    """A step that failed ``count`` times so far, and is to be tried again at ``until``."""
+    """A step that failed ``count`` times so far, and is to be tried again at ``until``.
+
+    Of an effect, ``begun`` says that it is being tried again.
+    """
 
     count: int
     until: int
+    begun: bool = False
 
 
 class Asked(Struct, frozen=True):
@@ -53,6 +58,7 @@ class Asked(Struct, frozen=True):
     output_key: str
     key: str | None = None  # of the call in a workflow that asked it
     until: int | None = None
+    declined: bool = False  # whether the last answer to a breakpoint was no
 
 
 class Message(Struct, frozen=True):
@@ -163,7 +169,8 @@ class Fold:
             return
         self.seq = seq
         if kind in _EFFECTS:
-            if kind == Kind.INTENDED and (begun := self.intents.get(data["key"])) is not None:
+            begun = self.intents.get(data["key"]) if kind == Kind.INTENDED and "again" not in data else None
+            if begun is not None:
                 self.ledger[begun] = _settle(self.ledger[begun], "repeated", self.ledger[begun].error)
             enter(self, seq, at, data)
             self._record_effect(seq, kind, at, data)
@@ -229,7 +236,9 @@ class Fold:
             self.started[data["key"]] = seq
 
     def _intended(self, seq: int, at: int, data: Data) -> None:
-        self.intents[data["key"]] = seq
+        self.intents[data["key"]] = data.get("again", seq)
+        if (failed := self.attempts.get(data["key"])) is not None:
+            self.attempts[data["key"]] = Attempt(failed.count, failed.until, begun=True)
 
     def _done(self, seq: int, at: int, data: Data) -> None:
         key = data["key"]
@@ -288,6 +297,10 @@ class Fold:
             self.failures[question.key] = Failed(seq, None, None, data["failure"])
         else:
             self.steps[question.key] = Step(seq, None, None, data.get("value"), erased)
+
+    def _declined(self, seq: int, at: int, data: Data) -> None:
+        question = self.questions[data["question"]]
+        self.questions[question.seq] = replace(question, declined=True)
 
     def _closed(self, seq: int, at: int, data: Data) -> None:
         self.questions.pop(data["question"], None)
@@ -356,6 +369,8 @@ class Fold:
     def _record_effect(self, seq: int, kind: str, at: int, data: Data) -> None:
         if kind == Kind.FORKED:
             self.ledger = {n: mark for n, mark in self.ledger.items() if mark.status != "uncertain"}
+        elif kind == Kind.INTENDED and "again" in data:  # another attempt at the same effect
+            self.ledger[data["again"]] = replace(self.ledger[data["again"]], settled=seq, at=at)
         elif kind == Kind.INTENDED:
             self.ledger[seq] = Mark(seq, seq, at, data, "uncertain")
         elif kind in (Kind.MARKED, Kind.CHILD):
@@ -384,6 +399,7 @@ _ENTER: dict[str, Callable[[Fold, int, int, Data], None]] = {
     Kind.RESOLVED: Fold._resolved,
     Kind.ASKED: Fold._asked,
     Kind.ANSWERED: Fold._answered,
+    Kind.DECLINED: Fold._declined,
     Kind.CLOSED: Fold._closed,
     Kind.TIMER: Fold._timer,
     Kind.RECEIVED: Fold._received,

@@ -48,6 +48,7 @@ class Kind(StrEnum):
     RESOLVED = "resolved"  # a person said what became of an uncertain step
     ASKED = "asked"  # a question
     ANSWERED = "answered"  # its answer, or that its time is over
+    DECLINED = "declined"  # a person said no at a breakpoint, where the run keeps waiting
     CLOSED = "closed"  # a question that nobody waits for any longer
     TIMER = "timer"  # something waits until a moment
     RECEIVED = "received"  # a message
@@ -124,7 +125,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     reason: str | None = None  # why it is blocked
     hidden: bool = False  # deleted, and kept only because forks share its entries
     chapter: int = 0  # seq of the entry from which on the journal is read to go on
-    crashes: int = 0  # how often its holder died with nothing written since the time before
+    crashes: int = 0  # how often in a row its holder died at `crashed_at`; see `holdfast.stores.base.crashes_of`
     crashed_at: int = -1  # the newest seq at the last of these times
     away: str | None = None  # the store in which it lives, if that is another one
     was: Status | None = None  # while a move is under way: what it is when it arrives, or `AWAY` for its copy there
@@ -170,6 +171,7 @@ class Change(Struct, frozen=True):
     wake_at: int | None = None  # only together with a status
     reason: str | None = None  # only together with a status
     chapter: int | None = None  # begin a new chapter at this seq
+    stays: bool = False  # the entries are no progress: a run whose holder died before is still at the same place
     away: str | None = None  # only together with `Status.AWAY`, and so is
     was: Status | None = None
 
@@ -231,7 +233,8 @@ class Order(Struct, frozen=True, kw_only=True):
     """What a worker wants to take: up to ``limit`` runs of these workflows, from these queues in turn.
 
     None for a queue's limits means that it has none. ``leave`` are the uids of runs that it does not want. Of runs
-    whose holders died at the same place again and again, up to ``suspects`` are taken.
+    whose holders died at the same place again and again, up to ``suspects`` are taken. A worker that executes nothing
+    says so with ``alone``: if there is such a run, it gets that one and nothing else.
     """
 
     worker: str
@@ -240,6 +243,7 @@ class Order(Struct, frozen=True, kw_only=True):
     limit: int
     leave: frozenset[str] = frozenset()
     suspects: int = 1
+    alone: bool = False
 
 
 class Enlisted(Struct, frozen=True):

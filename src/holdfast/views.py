@@ -89,7 +89,8 @@ class Question(Struct, frozen=True, kw_only=True):
     """Something that a person is asked before the run goes on.
 
     The answer is a mapping of the ``fields``, or the bare value of the only one if the question is ``single``; without
-    fields it is any value. ``type`` is the name of what the fields were made from.
+    fields it is any value. ``type`` is the name of what the fields were made from. A breakpoint at which somebody said
+    no is ``declined``, and stays open.
     """
 
     id: str
@@ -101,25 +102,34 @@ class Question(Struct, frozen=True, kw_only=True):
     at: datetime
     single: bool = False
     type: str | None = None
+    declined: bool = False
 
 
 class EntryInfo(Struct, frozen=True):
-    """One line of a run's history, without its contents. ``live`` is false for what a rollback abandoned."""
+    """One line of a run's history, without its contents. ``live`` is false for what a rollback abandoned.
+
+    What is ``pending`` was acknowledged, and the run's holder has not taken it in yet: its number may still change.
+    """
 
     seq: int
     kind: str
     at: datetime
     live: bool = True
     inherited: bool = False
+    pending: bool = False
 
 
 class EntryContents(Struct, frozen=True):
-    """One entry of a run's journal, with what it says as readable JSON: results, errors, who answered, and so on."""
+    """One entry of a run's journal, with what it says as readable JSON: results, errors, who answered, and so on.
+
+    What is ``pending`` was acknowledged, and the run's holder has not taken it in yet: its number may still change.
+    """
 
     seq: int
     kind: str
     at: datetime
     contents: dict[str, Any]
+    pending: bool = False
 
 
 class RunInfo(Struct, frozen=True, kw_only=True):
@@ -287,9 +297,13 @@ class RollbackReport(Struct, frozen=True):
 
 
 class AuditReport(Struct, frozen=True):
-    """The journal verifies: ``entries`` of them up to ``head``, which is worth keeping elsewhere."""
+    """The journal verifies: ``entries`` of them up to ``head``, which is worth keeping elsewhere.
+
+    ``pending`` are the kinds of what was acknowledged and the run's holder has not taken into the journal yet.
+    """
 
     run: str
     entries: int
     redacted: tuple[int, ...]
     head: str
+    pending: tuple[str, ...] = ()

@@ -119,6 +119,40 @@ def test_what_is_no_json_is_shown_quoted(call: Call, shop: Call, store: Holdfast
     assert (refused.code, "courier" in refused.err) == (9, True)
 
 
+STOPPING = """\
+name: stops
+steps:
+  - {id: a, run: 'true'}
+  - {id: b, run: 'echo b >> did', breakpoint: before}
+"""
+
+
+@pytest.mark.parametrize("no", ["false", "no"])
+def test_no_at_a_breakpoint_keeps_waiting(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stops.yaml").write_text(STOPPING)
+    call("run", "stops.yaml", "--id", "f")
+    done = call("answer", "f", no, "--resume", "--by", "desk")
+    assert done.code == 0
+    assert "It keeps waiting" in done.out
+    assert call("show", "f", "--json").json["run"]["status"] == "waiting"
+    [declined] = call("history", "f", "--kind", "declined", "--json", "-c").lines
+    assert declined["contents"]["by"] == "desk"
+    assert not (tmp_path / "did").exists()
+    assert "holdfast answer f" in call("show", "f").out
+    call("answer", "f", "yes", "--resume")
+    assert (tmp_path / "did").read_text() == "b\n"
+
+
+def test_no_at_a_breakpoint_cancels_if_asked_to(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stops.yaml").write_text(STOPPING)
+    call("run", "stops.yaml", "--id", "f")
+    assert call("answer", "f", "no", "--cancel", "--resume").code == 0
+    assert call("show", "f", "--json").json["run"]["status"] == "cancelled"
+    assert not (tmp_path / "did").exists()
+
+
 def test_answer_when_nothing_is_asked(call: Call, shop: Call) -> None:
     shop("quick", "q")
     done = call("answer", "q", "1")

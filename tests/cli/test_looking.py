@@ -264,3 +264,17 @@ def test_watch_a_loop_of_ones_own(call: Call, store: Holdfast) -> None:
     assert "✓ toolu_1" in out
     assert "✓ m\n" in out
     assert out.endswith("7\n")
+
+
+def test_what_a_holder_has_not_taken_in_is_pending(call: Call, store: Holdfast) -> None:
+    run = store.run("held")
+    with run.claim():
+        store.get("held").mark("m", "tool", "a.txt")
+        assert "marked (pending)" in call("history", "held").out
+        [_, marked] = call("history", "held", "--json", "-c").lines
+        assert (marked["pending"], marked["contents"]["key"]) == (True, "m")
+        assert call("audit", "held", "--json").json["audits"][0]["pending"] == ["marked"]
+        assert "1 entries, 1 pending" in call("audit", "held").out
+        assert "a.txt" in call("effects", "held").out
+    with run.claim():
+        assert "pending" not in call("history", "held").out

@@ -228,8 +228,11 @@ def test_an_answer_while_the_run_is_held(hf: Holdfast, opened: Callable[..., Hol
     other = opened().get("run")
     with run.claim():
         other.answer("from outside")
-        assert run.questions() == other.questions() == ()  # seen at once by everybody
-        assert run.checkpoint().answers == {}  # and in the journal when the holder takes it
+        for seen in (run, other):
+            assert seen.questions() == ()
+            assert seen.checkpoint().answers == {"answer": "from outside"}
+            *_, last = seen.history()
+            assert (last.kind, last.pending) == ("answered", True)
     assert run.status is Status.READY
     assert answer_of(run) == "from outside"
 

@@ -324,14 +324,6 @@ def test_questions_of_a_fork_are_its_own(hf: Holdfast) -> None:
             assert claimed.checkpoint().answers == {"answer": answer}
 
 
-def test_marks_in_the_inbox_are_not_inherited_as_such(hf: Holdfast) -> None:
-    run = hf.run("run")
-    run.mark("a", "tool")
-    fork = run.fork()
-    assert not fork.is_completed("a")
-    assert run.is_completed("a")
-
-
 # --- deleting runs with forks
 
 

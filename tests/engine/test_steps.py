@@ -14,6 +14,7 @@ from holdfast.errors import (
     HoldfastError,
     NonDeterminism,
     NotStorable,
+    RunEnded,
     StoreUnusable,
     TypeMissing,
     Uncertain,
@@ -385,10 +386,10 @@ def test_a_mark_of_anybody_else_waits_in_the_inbox_and_counts_at_once(
     holder, other = hf.run("run"), opened().run("run")
     with holder.claim():
         assert other.mark("use", "write_file", "a.txt", result=3) is True
-        assert kinds(holder) == ["created"]
         for seen in (holder, other):
             assert seen.is_completed("use")
             assert [effect.target for effect in seen.effects()] == ["a.txt"]
+            assert kinds(seen) == ["created", "marked"]
         holder.save("goes on")
         assert other.mark("use", "write_file") is False
     with holder.claim():
@@ -409,12 +410,15 @@ def test_the_holder_may_do_what_was_marked_meanwhile(hf: Holdfast, opened: Calla
     assert len([effect for effect in holder.effects() if effect.key == "use"]) == 1
 
 
-def test_marking_an_ended_run_still_counts(hf: Holdfast) -> None:
+def test_an_ended_run_takes_no_mark(hf: Holdfast) -> None:
     run = hf.run("run")
+    run.mark("early", "tool")
     run.complete()
-    assert run.mark("late", "tool") is True
-    assert run.is_completed("late")
-    assert run.status is Status.COMPLETED
+    with pytest.raises(RunEnded, match="completed"):
+        run.mark("late", "tool")
+    assert run.mark("early", "tool") is False
+    assert not run.is_completed("late")
+    assert [effect.key for effect in run.effects()] == ["early"]
 
 
 def test_a_mark_does_not_wake_a_waiting_run(hf: Holdfast) -> None:

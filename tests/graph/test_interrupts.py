@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from holdfast import Graph, Holdfast, Status, append
-from holdfast.errors import HoldfastError
+from holdfast.errors import AnswerRefused, HoldfastError
 from holdfast.testing.crash import Crash
 
 
@@ -55,8 +55,47 @@ def test_after_the_last_node(memory: Holdfast) -> None:
 
 def test_an_answer_lets_it_go_on_too(memory: Holdfast) -> None:
     run = memory.start(chain("answered", before=("a",)), {})
-    run.answer(None)
+    run.answer(True)
     assert run.result() == {"log": ["a", "b", "c"]}
+
+
+def test_no_leaves_it_waiting(hf: Holdfast, opened: Callable[..., Holdfast]) -> None:
+    run = hf.start(chain("declined", before=("b",)), {}, id="run")
+    other = opened().get("run")
+    for _ in range(2):  # as often as one likes
+        other.answer(False, by="Ann")
+        assert run.status is Status.WAITING
+        [question] = run.questions()
+        assert question.declined
+        [*_, last] = run.history()
+        assert (last.kind, run.entry(last.seq).contents["by"]) == ("declined", "Ann")
+        opened().work(until_idle=True)
+        assert run.resume() is Status.WAITING  # nobody goes over that
+        assert run.checkpoint().state == {"log": ["a"]}
+        assert len(run.history(kind="asked")) == 1
+    fork = run.fork()
+    assert [one.declined for one in fork.questions()] == [True]
+    assert fork.resume() is Status.WAITING
+    other.answer(True)
+    assert run.result() == {"log": ["a", "b", "c"]}
+
+
+def test_no_after_a_node_while_it_is_held(hf: Holdfast, opened: Callable[..., Holdfast]) -> None:
+    run = hf.start(chain("declined after", after=("b",)), {}, id="run")
+    with run.claim():
+        opened().get("run").answer(False)
+        assert [one.declined for one in run.questions()] == [True]
+    assert run.resume() is Status.WAITING
+    run.cancel("no")
+    assert run.status is Status.CANCELLED
+
+
+@pytest.mark.parametrize("value", [None, "no", 0, {}])
+def test_an_answer_is_yes_or_no(hf: Holdfast, value: Any) -> None:
+    run = hf.start(chain("yes or no", before=("b",)), {})
+    with pytest.raises(AnswerRefused):
+        run.answer(value)
+    assert [one.declined for one in run.questions()] == [False]
 
 
 def test_each_of_several_is_waited_for(memory: Holdfast) -> None:

@@ -184,6 +184,25 @@ def deadly(world: str, how: str, times: int, places: int) -> list[str]:
     return [kill(world, f"place {n}", times) for n in range(places)]
 
 
+@step
+def wait_for_word(world: str, n: int) -> int:
+    """Does not end before the file ``world.go`` is there."""
+    write(world, f"waits {n}")
+    while not os.path.exists(world + ".go"):
+        time.sleep(0.01)
+    return n
+
+
+@step(target="somewhere")
+def meant_wait(world: str, n: int) -> int:
+    return wait_for_word.function(world, n)
+
+
+@workflow
+def patient(world: str, n: int) -> int:
+    return (meant_wait if n % 2 else wait_for_word)(world, n)
+
+
 @workflow
 def booking(world: str, n: int, seconds: float) -> str:
     return book_slowly(world, f"{n} booking", seconds)
@@ -312,7 +331,8 @@ def main() -> None:
         time.sleep = lambda seconds: select.select([], [], [], seconds)  # type: ignore[assignment]
     if silence := options.pop("silence", None):
         postgres_patrol.LIMIT, postgres_patrol.SWEEP = silence, silence / 5
-    with holdfast.open(url, lease=options.pop("lease", 30)) as hf:
+    opening = {name: options.pop(name) for name in ("lease", "max_crashes") if name in options}
+    with holdfast.open(url, **opening) as hf:
         if every := options.pop("count", None):
             count_statements(hf, every)
         if name := options.pop("stop_at", None):

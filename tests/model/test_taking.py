@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model import Change, Limits, Order, RunRecord, Status
+from holdfast.errors import RunEnded
+from holdfast.model import ENDED, Change, Limits, Order, RunRecord, Status
 from holdfast.stores import Store, open_store
 from holdfast.stores.admission import Candidate, Held, admitted
 from holdfast.testing import ManualClock
@@ -62,6 +63,7 @@ class History:
             limit=dice.choice([1, 2, 5]),
             leave=frozenset(dice.sample(self.known, min(len(self.known), 2))),
             suspects=dice.choice([0, 1, 1]),
+            alone=dice.random() < 0.3,
         )
         before = [record for record in self.held if record.worker in self.alive]
         taken, expected = (store.take(order) for store in self.both)
@@ -93,7 +95,8 @@ class History:
             wake_at = self.clock.now() + self.dice.randrange(-10, 3_000_000) if self.dice.random() < 0.7 else None
             at = wake_at if status is Status.WAITING else None
             for store in self.both:
-                put(store, self.author.append(held, change=Change(status=status, release=True, wake_at=at)))
+                took = tuple(one.key for one in store.inbox(held.uid)) if status in ENDED else ()
+                put(store, self.author.append(held, change=Change(status=status, release=True, wake_at=at), took=took))
 
     def die(self) -> None:
         gone = self.alive.pop(self.dice.randrange(len(self.alive)))
@@ -104,7 +107,14 @@ class History:
     def post(self) -> None:
         if self.known:
             uid, key = self.dice.choice(self.known), f"{self.dice.random()}"
-            assert len({store.post(uid, item(key)) for store in self.both}) == 1
+            assert len({self.posted(store, uid, key) for store in self.both}) == 1
+
+    @staticmethod
+    def posted(store: Store, uid: str, key: str) -> bool:
+        try:
+            return store.post(uid, item(key))
+        except RunEnded:
+            return False
 
     def delete(self) -> None:
         free = [uid for uid in self.known if all(record.uid != uid for record in self.held)]

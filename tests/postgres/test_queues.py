@@ -57,6 +57,7 @@ def test_it_takes_what_the_store_in_memory_takes(store: PostgresStore, clock: Ma
             workflows=frozenset(dice.sample(["v", "w"], dice.choice([1, 2]))),
             limit=dice.choice([1, 2, 5]),
             suspects=dice.choice([0, 1]),
+            alone=dice.random() < 0.3,
         )
         due = [[one.id for one in each.due(order.queues, order.workflows)] for each in both]
         assert due[0] == due[1]

@@ -1,5 +1,6 @@
 """What is particular to PostgreSQL: its clock, what it cannot keep, how a step is written, and its own limits."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast.clock import SystemClock
-from holdfast.errors import Claimed, LeaseLost, StoreError, StoreUnusable
+from holdfast.errors import Claimed, InboxNotEmpty, LeaseLost, StoreError, StoreUnusable
 from holdfast.model import Append, Change, Filter, Kind, RunRecord, Status
 from holdfast.stores import postgres_link
 from holdfast.stores.base import appended
@@ -20,11 +21,43 @@ from holdfast.stores.postgres_lent import LentConnection
 from holdfast.stores.postgres_link import Connection, begin
 from holdfast.stores.postgres_rows import given, kept
 from holdfast.stores.postgres_url import settings_of
+from holdfast.stores.sqlite_rows import sealed
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
 
 Sql = Callable[..., list[Any]]
 MINUTES = 300_000_000
+
+
+# --- the end of a run
+
+
+def test_an_end_sees_the_item_of_a_post_that_it_had_to_wait_for(
+    store: PostgresStore, author: Author, postgres_url: str, sql: Sql
+) -> None:
+    held = store.claim(make(store, author.create("run")).uid, "east")
+    end = author.append(held, Kind.DONE, change=Change(status=Status.COMPLETED, release=True))
+    outcomes: list[Any] = []
+    schema = settings_of(postgres_url).schema
+    with psycopg.connect(postgres_url.partition("?")[0]) as poster:
+        [(n,)] = poster.execute(f"SELECT n FROM {schema}.run WHERE uid = %s FOR NO KEY UPDATE", (held.uid,)).fetchall()
+        ending = threading.Thread(target=lambda: outcomes.extend(store.apply([end])))
+        ending.start()
+        waits = "SELECT 1 FROM pg_stat_activity WHERE %s = ANY(pg_blocking_pids(pid))"
+        while not sql(waits, poster.info.backend_pid):
+            time.sleep(0.01)
+        kept_item = (n, b"digest", "k", "answer", 7, sealed(item("k")))
+        poster.execute(
+            f"INSERT INTO {schema}.inbox (run, digest, key, kind, at, payload, wakes, taken) "
+            "VALUES (%s, %s, %s, %s, %s, %s, true, false)",
+            kept_item,
+        )
+        poster.commit()
+        ending.join()
+    assert [type(one) for one in outcomes] == [InboxNotEmpty]
+    record = store.journal(held.uid)
+    assert record is not None
+    assert (record.status, record.seq) == (Status.RUNNING, held.seq)
 
 
 # --- the clock

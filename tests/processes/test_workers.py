@@ -245,9 +245,9 @@ def test_a_run_of_a_sleeper_that_nobody_took_goes_on_there(
 # --- runs that kill their process
 
 
-def live_and_die(workers: Start, url: str) -> bool:
+def live_and_die(workers: Start, url: str, **options: Any) -> bool:
     """Start a worker; whether it died of a run."""
-    worker = workers(url, wait=False, until_idle=True)
+    worker = workers(url, wait=False, until_idle=True, **options)
     code = worker.process.wait(60)
     assert code in (0, 7)
     return bool(code == 7)
@@ -262,14 +262,16 @@ def test_a_run_that_keeps_killing_its_process_is_parked(
     quick_url: str, world: str, how: str, workers: Start, labour: Any
 ) -> None:
     with holdfast.open(quick_url) as hf:
-        run = hf.enqueue(labour.deadly, world, how, 6, 1, id="deadly")
+        run = hf.enqueue(labour.deadly, world, how, 9, 1, id="deadly")
         deaths = 0
         while live_and_die(workers, quick_url):
             deaths += 1
-            assert deaths <= 5
+            assert deaths <= 8
         info = run.info()
-        assert (deaths, info.status) == (5, Status.BLOCKED)
+        # The first three may have had other reasons. From then on it is executed alone.
+        assert (deaths, info.status) == (3 + 5, Status.BLOCKED)
         assert "its process died 5 times in a row" in (info.reason or "")
+        assert "executed nothing else" in (info.reason or "")
         assert "unblock" in (info.reason or "")
         other = hf.enqueue(labour.quick, world, 1)
         assert not live_and_die(workers, quick_url)
@@ -279,6 +281,39 @@ def test_a_run_that_keeps_killing_its_process_is_parked(
         assert not live_and_die(workers, quick_url)
         assert run.result(timeout=0) == ["place 0"]
         run.audit()
+
+
+def test_the_limit_can_be_set(quick_url: str, world: str, workers: Start, labour: Any) -> None:
+    with holdfast.open(quick_url) as hf:
+        run = hf.enqueue(labour.deadly, world, "plain", 99, 1)
+        deaths = 0
+        while live_and_die(workers, quick_url, max_crashes=1):
+            deaths += 1
+        assert (deaths, run.status) == (3 + 1, Status.BLOCKED)
+
+
+def test_honest_runs_of_a_worker_that_is_killed_again_and_again_are_not_blocked(
+    quick_url: str, world: str, workers: Start, labour: Any, until: Until
+) -> None:
+    """None of them gets further before the last one, as with steps that take longer than the worker ever lives."""
+    kills, at_once = 9, 10
+    with holdfast.open(quick_url) as hf:
+        runs = [hf.enqueue(labour.patient, world, n) for n in range(20)]
+        for kill in range(kills):
+            worker = workers(quick_url, concurrency=at_once)
+            # Three times as many as it may; then those that were there, one at a time.
+            count = at_once if kill < 3 else 1
+            until(lambda pid=worker.pid, count=count: _waiting(labour, world, pid) >= count)
+            assert _waiting(labour, world, worker.pid) == count
+            worker.kill()
+        assert [run.status for run in runs if run.status is Status.BLOCKED] == []
+        touch(world + ".go")
+        assert not live_and_die(workers, quick_url, concurrency=at_once)
+        assert [run.result(timeout=0) for run in runs] == list(range(20))
+
+
+def _waiting(labour: Any, world: str, pid: int) -> int:
+    return sum(one == pid for one, _, _ in labour.lines(world))
 
 
 def test_those_that_were_driven_beside_it_are_not_parked(

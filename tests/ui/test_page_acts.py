@@ -85,8 +85,11 @@ def test_a_graph_that_stopped_is_let_go_on(hf: Holdfast, pages: TestClient) -> N
     graph.interrupt(before=["write"])
     run = hf.start(graph, {"text": "", "notes": []}, id="g")
     [asked] = run.questions()
-    assert "Let it go on" in pages.get("/runs/g").text
-    pages.post("/runs/g/answer", data={"question": asked.id})
+    assert "Keep waiting" in pages.get("/runs/g").text
+    refused = pages.post("/runs/g/answer", data={"question": asked.id, "go_on": "no"})
+    assert "It keeps waiting." in refused.text
+    assert (run.resume(), run.questions()[0].declined) == ("waiting", True)
+    pages.post("/runs/g/answer", data={"question": asked.id, "go_on": "yes"})
     run.resume()
     assert (run.status, run.result()["text"]) == ("completed", "draft 1")
 

@@ -333,3 +333,18 @@ def test_what_nobody_foresaw_is_a_page_without_its_details(
     answer = pages.get("/")
     assert (answer.status_code, "1234" in answer.text) == (500, False)
     assert "<h1>Unexpected</h1>" in answer.text
+
+
+def test_what_a_holder_has_not_taken_in_is_pending(hf: Holdfast, pages: TestClient) -> None:
+    run = hf.run("held")
+    run.pause("Which?")
+    with run.claim():
+        hf.get("held").mark("m", "tool", "a.txt")
+        hf.get("held").answer("left")
+        journal = words(pages.get("/runs/held/journal").text)
+        assert journal.count("pending") == 2
+        assert "a.txt" in pages.get("/runs/held/effects").text
+        assert pages.get("/runs/held/entries/3").status_code == 200
+        listed = pages.get("/api/v1/runs/held/entries").json()["items"]
+        assert [(one["kind"], one["pending"]) for one in listed[-2:]] == [("marked", True), ("answered", True)]
+        assert pages.get("/runs/held").status_code == 200

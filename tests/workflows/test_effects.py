@@ -29,6 +29,10 @@ def refund(receipt: str, order: str) -> None:
     acts.append(f"refund {receipt} of {order}")
 
 
+def take_back(receipt: str) -> None:
+    acts.append(f"taken back {receipt}")
+
+
 def resumed(timed: Opener, clock: ManualClock, id: str = "r") -> Run:
     """The run after an hour, driven on by another process."""
     clock.advance(3600)
@@ -167,6 +171,67 @@ def test_a_step_that_takes_long_is_seen_as_started_also_when_its_process_died(
 
 
 # --- at least once
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+@pytest.mark.parametrize("dies", [1, 2, 3], ids="in attempt {}".format)
+def test_a_crash_in_any_attempt_is_visible(
+    timed: Opener, die: Die, clock: ManualClock, dies: int, is_async: bool
+) -> None:
+    first = timed()
+
+    def act() -> str:
+        acts.append(now_in().idempotency_key)
+        if len(acts) == dies:
+            die(first)
+        if len(acts) < 3:
+            raise OSError("not now")
+        return "receipt"
+
+    async def act_later() -> str:
+        return act()
+
+    charge = step(name="charge", target="card", undo=take_back, retries=3, delay=0)(act_later if is_async else act)
+
+    def flow() -> str:
+        return str(charge())
+
+    async def flow_later() -> str:
+        return str(await charge())
+
+    declared = workflow(name="dies in an attempt")(flow_later if is_async else flow)
+    with pytest.raises(DEAD):
+        first.start(declared, id="r")
+    other = timed().get("r")
+    assert facts(other) == [("charge#1", "card", True, "uncertain")]
+    assert [(one.key, one.status, one.attempts) for one in other.steps()] == [("charge#1", "started", dies)]
+    run = resumed(timed, clock)
+    assert run.result() == "receipt"
+    assert [effect.status for effect in run.effects()] == ["repeated", "done"]
+    assert len(set(acts)) == 1
+    assert [effect.status for effect in run.rollback(0).uncertain] == ["repeated"]
+
+
+def test_a_crash_between_two_attempts_repeats_nothing(timed: Opener, kill: Die, clock: ManualClock) -> None:
+    first = timed()
+
+    @step(target="card", retries=3, delay=1800, max_delay=1800)
+    def charge() -> str:
+        acts.append(now_in().idempotency_key)
+        if len(acts) == 1:
+            raise OSError("not now")
+        return "receipt"
+
+    @workflow
+    def flow() -> str:
+        return charge()
+
+    first.start(flow, id="r")
+    kill(first)
+    run = resumed(timed, clock)
+    assert run.result() == "receipt"
+    assert [effect.status for effect in run.effects()] == ["done"]
+    assert [one.attempts for one in run.steps()] == [2]
 
 
 def test_at_least_once_acts_again_after_a_crash_under_the_same_key(timed: Opener, die: Die, clock: ManualClock) -> None:

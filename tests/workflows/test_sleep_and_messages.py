@@ -375,6 +375,25 @@ def test_a_missing_or_ended_target_is_told_and_the_replay_agrees(hf: Holdfast, t
         over.result()
 
 
+@tellers
+def test_a_target_that_ends_right_before_it_is_sent_to_is_told_as_ended(
+    hf: Holdfast, opened: Callable[..., Holdfast], teller: Any
+) -> None:
+    hf.start(collects, 1, "a", id="target")
+    sender, other = opened(), opened()
+    post = sender._store.post
+
+    def late(uid: str, item: Any) -> bool:
+        other.get("target").cancel("just now")
+        return post(uid, item)
+
+    sender._store.post = late  # type: ignore[method-assign]
+    run = sender.start(teller, "target", ["x"], id="teller")
+    with pytest.raises(RunEnded, match="cancelled"):
+        run.result()
+    assert run.status is Status.FAILED
+
+
 @workflow
 def tells_or_else(to: str) -> str:
     try:

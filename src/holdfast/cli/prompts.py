@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.cli.rendering import console, escaped, one_line
-from holdfast.engine.pauses import INTERRUPT
+from holdfast.engine.pauses import is_breakpoint
 from holdfast.errors import AnswerRefused
 from holdfast.forms import Form, check_answer
 from holdfast.views import Field, Question
@@ -45,10 +45,11 @@ def ask(question: Question, answer: Callable[[Any], None]) -> None:
 
     where = console()
     where.print(f"\n[yellow]?[/] [bold]{escaped(question.prompt)}[/]")
-    if question.output_key.startswith(INTERRUPT):  # of a graph: there is nothing to tell it
-        if not _read_yes("  go on? [y/N] "):
+    if is_breakpoint(question):
+        goes_on = _read_yes("  go on? [y/N] ")
+        answer(goes_on)
+        if not goes_on:
             raise EOFError
-        answer(None)
         return
     while True:
         value = _fields(question)

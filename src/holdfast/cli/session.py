@@ -31,7 +31,7 @@ from holdfast.cli.story import Follower
 from holdfast.cli.unfinished import rolling_back
 from holdfast.engine import Holdfast
 from holdfast.engine.inputs import QUEUE
-from holdfast.engine.pauses import INTERRUPT
+from holdfast.engine.pauses import is_breakpoint
 from holdfast.engine.run import Run
 from holdfast.errors import QuestionClosed, RunNotFound
 from holdfast.model import ENDED, Kind, Status
@@ -197,7 +197,7 @@ def _awaited(info: RunInfo, questions: list[Question]) -> str:
 
 def hints(hf: Holdfast, run: Run, info: RunInfo, questions: list[Question], again: tuple[str, ...] = ()) -> list[str]:
     """The commands by which a person goes on, the best of them first. ``again`` is what they need to drive the run."""
-    id, asked = info.id, [one for one in questions if not one.output_key.startswith(INTERRUPT)]
+    id, asked = info.id, [one for one in questions if one.declined or not is_breakpoint(one)]
     if info.away is not None:
         return [command_line("show", id, options=("--store", info.away))]
     if info.rolls_back is not None and info.status is Status.BLOCKED:

@@ -307,6 +307,7 @@ _TELL: dict[str, Any] = {
     Kind.CONTINUED: _said("note", "begins anew"),
     Kind.RETRIED: Story._retried,
     Kind.FAILED: Story._failed,
+    Kind.DECLINED: _said("note", "stays at its breakpoint"),
     Kind.UNBLOCKED: _said("note", "unblocked"),
     Kind.FORKED: _said("note", "forked from {from} at {at}"),
     Kind.ROLLBACK_BEGUN: Story._rolls_back,

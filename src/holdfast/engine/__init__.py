@@ -68,6 +68,7 @@ T = TypeVar("T")
 MAX_BYTES = 64 * 1024 * 1024  # of one payload
 BLOCKED_SEEN = 1000  # runs that are looked at to find the children which others of a page wait for
 EFFECT_WAIT = 30.0  # seconds for an effect in flight to end, when its branch is cancelled
+MAX_CRASHES = 5  # of a process that executes one run alone, at the same place, until that run is blocked
 IN_A_ROW, TURN = 4, 0.005  # how many runs are deleted before a pause of so many seconds, on this machine
 SWEPT = 100  # and how many at once, across a network
 
@@ -99,8 +100,10 @@ class Engine:
         lease: float,
         max_bytes: int,
         effect_wait: float = EFFECT_WAIT,
+        max_crashes: int = MAX_CRASHES,
     ) -> None:
         self.store = store
+        self.max_crashes = max_crashes
         self.codec = codec
         self.committer = Committer(store)
         self.journals = Journals(store, codec, keyring, max_bytes)
@@ -578,6 +581,7 @@ def open(
     lease: float = DEFAULT_LEASE,
     max_bytes: int = MAX_BYTES,
     effect_wait: float = EFFECT_WAIT,
+    max_crashes: int = MAX_CRASHES,
     secrets: Mapping[str, str | bytes] | Callable[[str], str | bytes | None] | None = None,
     store: Store | None = None,
 ) -> Holdfast:
@@ -585,12 +589,13 @@ def open(
 
     ``keys`` encrypts everything that is put in. ``lease`` is how many seconds a claim outlives its last heartbeat.
     ``max_bytes`` is the largest payload. ``effect_wait`` is how many seconds a step with an effect and no timeout is
-    awaited when its branch is cancelled. ``secrets`` gives the values of `Secret` arguments by their names, to a
+    awaited when its branch is cancelled. A run is blocked if its process died ``max_crashes`` times in a row at one
+    place while it executed nothing else. ``secrets`` gives the values of `Secret` arguments by their names, to a
     process that goes on with a run which another one started. A ``store`` of one's own is used in place of the URL.
     """
-    check_opening(keys, lease, max_bytes, effect_wait)
+    check_opening(keys, lease, max_bytes, effect_wait, max_crashes)
     if store is None:
         from holdfast.stores import open_store
 
         store = open_store(url)
-    return Holdfast(Engine(store, Codec(secrets=secrets), keys, lease, max_bytes, effect_wait))
+    return Holdfast(Engine(store, Codec(secrets=secrets), keys, lease, max_bytes, effect_wait, max_crashes))

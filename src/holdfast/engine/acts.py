@@ -94,7 +94,9 @@ def _act(
     if step.at_most_once:
         return (yield from _at_most_once(execution, scope, intent, step, args, kwargs))
     key, fold = data["key"], execution.lease.fold
-    written = fold.intents.get(key) if key in fold.attempts else None  # it is still the same that is tried again
+    failed = fold.attempts.get(key)
+    # What waits to be tried again is still the same effect. What died in the act is not: it may have been done twice.
+    written = fold.intents.get(key) if failed is not None and not failed.begun else None
     if written is None:
         written = yield from _intend(execution, intent)
     return (yield from attempts(execution, scope, {"key": key, "intent": written}, step, args, kwargs))

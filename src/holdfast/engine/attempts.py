@@ -38,10 +38,19 @@ def attempts(
         yield from pause(execution, scope, key, before.until)
     while True:
         attempt += 1
+        yield from _intend_again(execution, step, data, attempt)
         try:
             return (yield from once(execution, step, key, attempt, args, kwargs, data))
         except Exception as error:  # of the user's function, which may raise anything
             yield from failed_attempt(execution, scope, data, step, attempt, error)
+
+
+def _intend_again(execution: Execution, step: StepFunction[..., Any], data: Data, attempt: int) -> Op[None]:
+    """Say of an effect that it is tried again, so that a crash in this attempt is no less visible than in the first."""
+    failed = execution.lease.fold.attempts.get(data["key"])
+    if "intent" in data and failed is not None and not failed.begun:
+        line: Data = {"key": data["key"], "again": data["intent"], "attempt": attempt, "tool": step.name}
+        yield from execution.write([(Kind.INTENDED, line)])
 
 
 def failed_attempt(

@@ -21,11 +21,12 @@ def audit(run: Run, *, head: str | None = None) -> Op[AuditReport]:
     The report's ``head`` is worth keeping elsewhere: given to a later audit, it also finds a history that was cut
     short or rewritten as a whole, which nothing inside the store can show.
     """
-    record = yield Read(run._record)
-    return (yield Read(lambda: _audit(run, record, head)))  # type: ignore[no-any-return]
+    record, pending = yield from run._pending()
+    kinds = tuple(kind for _, kind, _, _ in pending)
+    return (yield Read(lambda: _audit(run, record, head, kinds)))  # type: ignore[no-any-return]
 
 
-def _audit(run: Run, record: RunRecord, head: str | None) -> AuditReport:
+def _audit(run: Run, record: RunRecord, head: str | None, pending: tuple[str, ...]) -> AuditReport:
     expected = _parse(head) if head is not None else None
     hashes: dict[int, bytes] = {}
     erased: dict[int, str] = {}
@@ -47,7 +48,7 @@ def _audit(run: Run, record: RunRecord, head: str | None) -> AuditReport:
             raise RunDamaged(run.id, f"entry {seq} was erased, but no entry of the journal says so")
     if expected is not None:
         _check_head(run.id, hashes, *expected)
-    return AuditReport(run.id, len(hashes), tuple(erased), f"{record.seq}:{before.hex()}")
+    return AuditReport(run.id, len(hashes), tuple(erased), f"{record.seq}:{before.hex()}", pending)
 
 
 def _erased_by_ancestors(run: Run, record: RunRecord, hashes: dict[int, bytes]) -> dict[int, str]:

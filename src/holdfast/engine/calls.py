@@ -158,8 +158,8 @@ def _post(scope: Scope, key: str, to: str, message: Any, topic: str | None) -> O
         return RunEnded(to, f"it is {record.status}, so nothing receives the message")
     try:
         yield from post_message(engine, record, message, topic, unique, by=f"run {own.record.id}")
-    except Moved as elsewhere:  # that one, and not the run that sends
-        return None if (yield Read(lambda: was_posted(engine, record, unique))) else elsewhere
+    except (Moved, RunEnded) as refused:  # that one, and not the run that sends
+        return None if (yield Read(lambda: was_posted(engine, record, unique))) else refused
     return None
 
 

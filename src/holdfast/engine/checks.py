@@ -21,7 +21,7 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def check_opening(keys: Any, lease: Any, max_bytes: Any, effect_wait: Any) -> None:
+def check_opening(keys: Any, lease: Any, max_bytes: Any, effect_wait: Any, max_crashes: Any) -> None:
     """What `holdfast.open` takes beside the URL. What was given as keys is never shown."""
     if keys is not None and not isinstance(keys, Keyring):
         raise UsageError(f"keys= takes holdfast.Keyring({{...}}, current=...), not {type(keys).__name__}")
@@ -31,6 +31,8 @@ def check_opening(keys: Any, lease: Any, max_bytes: Any, effect_wait: Any) -> No
         raise UsageError(f"{shown('effect_wait', effect_wait)}: a number of seconds is wanted, of at least 0")
     if not _is_int(max_bytes) or max_bytes < 1:
         raise UsageError(f"{shown('max_bytes', max_bytes)}: the largest payload is a number of bytes, at least 1")
+    if not _is_int(max_crashes) or max_crashes < 1:
+        raise UsageError(f"{shown('max_crashes', max_crashes)}: a count is wanted, an int of at least 1")
 
 
 def check_seq(name: str, value: Any) -> None:

@@ -215,7 +215,8 @@ def notify(run: Run, lease: Lease) -> Op[None]:
     # Its epoch makes the key a new one each time: a child that was tried again ends again.
     key = f"child:{run.uid}.{lease.record.epoch}"
     item = run._journals.item(record, key, "child", {"key": parent["key"], "id": run.id}, wakes=True)
-    yield Read(lambda: store.post(record.uid, item))
+    with suppress(RunEnded):  # it needs no word any more
+        yield Read(lambda: store.post(record.uid, item))
     lease.untold = False
     run._engine.watch.tell(record.uid)
     run._engine.bell.ring()

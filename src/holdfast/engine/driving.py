@@ -48,12 +48,12 @@ from holdfast.errors import (
 )
 from holdfast.fold import Fold
 from holdfast.model import Change, Kind, RunRecord, Status
+from holdfast.stores.base import tries_alone
 
 if TYPE_CHECKING:
     from holdfast.engine.run import Run
 
 PATIENCE = 5.0  # seconds for a thread to come to a safe point, when whoever waits for it is cancelled
-MAX_CRASHES = 5  # of its holder at the same place, until a run is parked
 
 
 def drive_on(run: Run, lease: Lease | None = None) -> Op[None]:
@@ -62,7 +62,7 @@ def drive_on(run: Run, lease: Lease | None = None) -> Op[None]:
     while True:
         if lease is None:
             try:
-                lease = yield from run._claim()
+                lease = yield from run._claim(alone=not run._engine.executions)
             except (Claimed, RunEnded, RunBlocked, LeaseLost):
                 return
         try:
@@ -117,11 +117,10 @@ def execute(run: Run, lease: Lease, *, is_new: bool = False) -> Op[Status]:
         waits = Change(status=Status.READY, release=True, reason=f"waits for another process: {reason}")
         yield from run._let_go(lease, waits)
         raise WorkflowMissing(run.id, reason)
-    deaths = _deaths(lease)
-    if deaths >= MAX_CRASHES:
+    if (tries := tries_alone(record) - 1) >= run._engine.max_crashes:
         reason = (
-            f"its process died {deaths} times in a row after entry {record.seq}, so it was parked; see what "
-            "kills it, then run.unblock()"
+            f"its process died {tries} times in a row after entry {record.seq} while it executed nothing else; see "
+            "what kills it, then run.unblock()"
         )
         return (yield from park(run, lease, reason))
     try:
@@ -147,19 +146,6 @@ def execute(run: Run, lease: Lease, *, is_new: bool = False) -> Op[Status]:
     except BaseException:  # how it ended could not be written: a full disk, say
         yield from run._let_go(lease)
         raise
-
-
-def _deaths(lease: Lease) -> int:
-    """How often the run's process died in a row without getting anywhere. That it meant to act is no progress."""
-    if not lease.record.crashes:
-        return 0
-    meant: dict[str, int] = {}
-    for _, kind, _, data in reversed(lease.fold.log):
-        if kind == Kind.INTENDED:
-            meant[data["key"]] = meant.get(data["key"], 0) + 1
-        elif kind != Kind.STARTED and not (kind == Kind.RESOLVED and not data["done"]):
-            break
-    return max(lease.record.crashes, *meant.values()) if meant else lease.record.crashes
 
 
 def missing(name: str | None, version: str | None) -> str:

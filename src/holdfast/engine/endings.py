@@ -11,8 +11,10 @@ from holdfast.engine.execution import Execution
 from holdfast.engine.failures import account_of
 from holdfast.engine.inputs import Input
 from holdfast.engine.lease import Lease
+from holdfast.engine.pauses import drain
 from holdfast.engine.rollback import REFUSALS, begin_rollback
 from holdfast.errors import (
+    InboxNotEmpty,
     UndoFailed,
     ValueRefused,
 )
@@ -133,7 +135,13 @@ def go_on_anew(run: Run, execution: Execution, args: tuple[Any, ...], kwargs: di
 
 
 def end(run: Run, lease: Lease, kind: Kind, data: Data, took: tuple[str, ...] = ()) -> Op[Status]:
-    """Write that the run has ended, tell its parent, and give up the lease."""
+    """Write that the run has ended, tell its parent, and release the claim.
+
+    An end is refused while the inbox holds something: that was acknowledged, so it comes first. A cancel that was
+    acknowledged before the end decides how the run ends.
+    """
+    from holdfast.engine.wishes import asked_to_cancel, cancel_driven, wishes
+
     status = Status(kind.value)
     change = Change(status=status, release=True)
     if "parent" in lease.fold.input:
@@ -141,7 +149,17 @@ def end(run: Run, lease: Lease, kind: Kind, data: Data, took: tuple[str, ...] = 
         yield from children.notify(run, lease)
         yield from run._let_go(lease, change)
     else:
-        yield from run._write(lease, [(kind, data)], change=change, took=took, what="result")
+        while True:
+            try:
+                yield from run._write(lease, [(kind, data)], change=change, took=took, what="result")
+                break
+            except InboxNotEmpty:
+                yield from run._catch_up(lease)
+                yield from drain(run, lease)
+            if status is Status.CANCELLED:
+                took = yield from wishes(run)
+            elif wish := (yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid)))):
+                return (yield from cancel_driven(run, lease, wish))
         run._give_up(lease)
     _tell_end(run, status)
     run._engine.bell.ring()

@@ -20,11 +20,13 @@ from holdfast.fold import Fold
 from holdfast.forms import check_answer, load_form
 from holdfast.journal import Data, fork_lineage, fork_rewinds, next_entry
 from holdfast.model import Create, Kind, RunRecord, Status
-from holdfast.stores.base import check_id
+from holdfast.stores.base import check_id, ending
 
 if TYPE_CHECKING:
-    from holdfast.engine.run import Run
+    from holdfast.engine.run import Line, Run
 
+# What a fork of the head takes over although it is not in the journal yet. A cancel and a message are the origin's own.
+_ACKNOWLEDGED = frozenset({Kind.ANSWERED, Kind.DECLINED, Kind.MARKED})
 Point = int | Literal["failure"] | None
 
 
@@ -41,6 +43,8 @@ def fork(
 ) -> Op[Run]:
     """A new run that shares this one's history up to ``at`` (by default: all of it) and then goes its own way.
 
+    By default it has all answers and marks that were acknowledged, too, whether or not the holder has taken them in.
+
     Of a workflow's run, it can go another way: ``input`` changes arguments by their names (then it begins at the
     beginning, unless ``at`` says otherwise), ``results`` what steps gave, by their keys, and ``answers`` what was
     answered, by the keys of the questions (``ask#1``); then it goes on right after the first of these. With
@@ -55,7 +59,7 @@ def fork(
 
 def fork_each(run: Run, ways: Sequence[Mapping[str, Any]]) -> Op[list[Run]]:
     """Several forks at once, in one commit; each of ``ways`` is what `fork` takes, as a mapping."""
-    record = yield Read(run._record)
+    record, pending = yield from run._pending()
     creates: list[Create] = []
     for way in ways:
         unknown = set(way) - {"at", "id", "input", "results", "answers", "edit", "by"}
@@ -63,7 +67,7 @@ def fork_each(run: Run, ways: Sequence[Mapping[str, Any]]) -> Op[list[Run]]:
             raise UsageError(
                 f"fork has no {', '.join(sorted(unknown))}; it takes at, id, input, results, answers, edit, by"
             )
-        creates.append((yield Read(lambda way=way: _create(run, record, **way))))  # type: ignore[misc]
+        creates.append((yield Read(lambda way=way: _create(run, record, pending, **way))))  # type: ignore[misc]
     tickets = [run._committer.submit(create) for create in creates]
     made: list[Run] = []
     taken: str | None = None
@@ -82,6 +86,7 @@ def fork_each(run: Run, ways: Sequence[Mapping[str, Any]]) -> Op[list[Run]]:
 def _create(
     run: Run,
     record: RunRecord,
+    pending: Sequence[Line],
     at: Point = None,
     id: str | None = None,
     input: Mapping[str, Any] | None = None,
@@ -95,6 +100,8 @@ def _create(
     point, again = _point(run, record, at, bool(input), list(changed))
     _check_not_undone(run, record, point)
     again = [key for key in again if key not in changed]
+    is_head = at is None and not input and not changed
+    given_since = [(kind, data) for _, kind, _, data in pending if is_head and kind in _ACKNOWLEDGED]
     origin, shared = run._journals.entry(record, point)
     now = run._store.clock.now()
     uid = new_uid(run._store.clock, now)
@@ -115,12 +122,6 @@ def _create(
     payload = run._journals.seal(uid, key is not None, f"{point + 1}/{Kind.FORKED}", data, "fork")
     state = shared.seq if shared.kind == Kind.SAVED else shared.state
     entries = [next_entry(shared.hash, point + 1, Kind.FORKED, now, state, payload)]
-    if edit is not None:
-        text, snapshot = edited_text(run, record, point, edit)
-        seq = point + 2
-        payload = run._journals.seal_text(uid, key is not None, f"{seq}/{Kind.SAVED}", text, "state")
-        begins = seq if snapshot is None else snapshot
-        entries.append(next_entry(entries[0].hash, seq, Kind.SAVED, now, begins, payload))
     chapter = run._journals.chapter(record, point)
     waiting = record.queue is None and (
         shared.kind == Kind.ASKED or (point == record.seq and record.status is Status.WAITING)
@@ -137,10 +138,17 @@ def _create(
         key_id=key.key_id if key else None,
         key_blob=key.blob if key else None,
         queue=record.queue,
-        status=Status.WAITING if waiting else Status.READY,
+        status=Status.WAITING if waiting and not _answers(given_since) else Status.READY,
         rewinds=fork_rewinds(record, point),
         chapter=chapter,
     )
+    entries += run._journals.next_entries(ending(child, entries), given_since, now, state, "fork")
+    if edit is not None:
+        text, snapshot = edited_text(run, record, point, edit)
+        seq = entries[-1].seq + 1
+        payload = run._journals.seal_text(uid, key is not None, f"{seq}/{Kind.SAVED}", text, "state")
+        begins = seq if snapshot is None else snapshot
+        entries.append(next_entry(entries[-1].hash, seq, Kind.SAVED, now, begins, payload))
     return run._journals.create(child, tuple(entries))
 
 
@@ -156,6 +164,10 @@ def _check_not_undone(run: Run, record: RunRecord, point: int) -> None:
             f"it is in the middle of its rollback to entry {to}; until that has ended, fork it at that entry or an "
             f"earlier one: run.fork(at={to})",
         )
+
+
+def _answers(lines: Sequence[tuple[str, Data]]) -> bool:
+    return any(kind == Kind.ANSWERED for kind, _ in lines)
 
 
 def _point(run: Run, record: RunRecord, at: Point, has_input: bool, keys: list[str]) -> tuple[int, list[str]]:

@@ -27,8 +27,8 @@ class Intake:
         self.wake: int | None = None  # when a run may be begun for which there was no token
         self._engine = engine
 
-    def take(self, free: int, leave: Collection[str], suspects: int) -> list[RunRecord]:
-        """Claim what is due, up to so many runs, but for these."""
+    def take(self, free: int, leave: Collection[str], *, suspects: int, alone: bool) -> list[RunRecord]:
+        """Claim what is due, up to so many runs, but for these. ``alone`` says that the worker executes nothing."""
         store, names = self._engine.store, frozenset(registered_names())
         known = {name: settings for name, (settings, _) in read_settings(store).items()}
         self.wake = None
@@ -46,7 +46,13 @@ class Intake:
                     drawn[name] = self._draw(name, names, leave, free)
                 queues[name] = settings.limits(drawn.get(name)) if settings is not None else None
             order = Order(
-                worker=worker, queues=queues, workflows=names, limit=free, leave=frozenset(leave), suspects=suspects
+                worker=worker,
+                queues=queues,
+                workflows=names,
+                limit=free,
+                leave=frozenset(leave),
+                suspects=suspects,
+                alone=alone,
             )
             taken = store.take(order)
         finally:

@@ -6,7 +6,7 @@ the entry; what was erased on request is `Redacted`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -29,7 +29,7 @@ from holdfast.codec import (
 )
 from holdfast.errors import KeyMissing, NoCheckpoint, Redacted, RunDamaged, RunNotFound
 from holdfast.fold import Fold
-from holdfast.journal import Data, is_live, live_ranges, segments, verify
+from holdfast.journal import Data, is_live, live_ranges, next_entry, segments, verify
 from holdfast.model import Create, Entry, Item, Kind, RunRecord
 from holdfast.stores.base import Store
 
@@ -139,6 +139,23 @@ class Journals:
             return self.codec.decode(tree, as_type, what)
         except ValueError as error:
             raise RunDamaged(run, f"{what} cannot be read ({error}); restore the run from a backup") from error
+
+    def next_entries(
+        self, record: RunRecord, lines: Sequence[tuple[str, Data]], at: int, state: int | None, what: str
+    ) -> list[Entry]:
+        """Entries that continue the journal."""
+        entries: list[Entry] = []
+        seq, prev = record.seq, record.hash
+        for kind, data in lines:
+            seq += 1
+            payload = to_text(data)
+            self.codec.refuse_secrets(payload, what)
+            if record.key_id is not None or len(payload) > self.plain_bytes:
+                payload = self.seal_text(record.uid, record.key_id is not None, f"{seq}/{kind}", payload, what)
+            entry = next_entry(prev, seq, kind, at, state, payload)
+            prev = entry.hash
+            entries.append(entry)
+        return entries
 
     def blind(self, record: RunRecord, text: str) -> str:
         """A digest of user text that may stand in the clear."""
@@ -267,6 +284,10 @@ class Journals:
         if entry.kind == Kind.SAVED and "erased" not in data:
             saved = self.state(record, entry.seq)
             data = saved.told if saved is not None else {}
+        return self.raw(data)
+
+    def raw(self, data: Data) -> dict[str, Any]:
+        """The data of an entry in a readable JSON form."""
         return {name: self.codec.raw(value) for name, value in data.items()}
 
     # --- states

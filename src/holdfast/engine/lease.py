@@ -24,6 +24,11 @@ from holdfast.model import Append, Change, Entry, Kind, RunRecord
 from holdfast.stores.base import appended
 
 
+def _is_no_progress(kind: str, data: Data) -> bool:
+    """Whether an entry only says what is about to be done, or is under way: who dies again has got no further."""
+    return kind in (Kind.INTENDED, Kind.STARTED) or (kind == Kind.RESOLVED and not data["done"])
+
+
 class Overtaken(Exception):
     """The change was computed for a state that is no longer the last one."""
 
@@ -164,6 +169,8 @@ class Lease:
         with self.lock:
             if self._stale or self.lost or (self.pending is not None and self.pending.outcome is not None):
                 self.check()
+            if change is None and self._record.crashes and self._stays(lines):
+                change = Change(stays=True)
             entries = self._entries(lines, state if moves_state else self.record.state, what)
             if moves_state:
                 self._saved = None
@@ -174,6 +181,11 @@ class Lease:
                 entry = entries[n]
                 self.fold.add(entry.seq, kind, entry.at, data)
             return ticket
+
+    def _stays(self, lines: Sequence[tuple[str, Data]]) -> bool:
+        """Whether a run whose holder died is still where it was then, also after these entries."""
+        same = self.record.crashed_at == self.seq
+        return same and bool(lines) and all(_is_no_progress(*line) for line in lines)
 
     def append(self, kind: str, data: Data, what: str) -> Ticket:
         """Submit one entry that changes nothing else: what `write` does, in one go, because most writes are that."""
@@ -197,20 +209,7 @@ class Lease:
             return ticket
 
     def _entries(self, lines: Sequence[tuple[str, Data]], state: int | None, what: str) -> list[Entry]:
-        record = self.record
-        entries: list[Entry] = []
-        seq, prev, at = record.seq, record.hash, self._now()
-        for kind, data in lines:
-            seq += 1
-            payload = to_text(data)
-            self._journals.codec.refuse_secrets(payload, what)
-            if record.key_id is not None or len(payload) > self._journals.plain_bytes:
-                place = f"{seq}/{kind}"
-                payload = self._journals.seal_text(record.uid, record.key_id is not None, place, payload, what)
-            entry = next_entry(prev, seq, kind, at, state, payload)
-            prev = entry.hash
-            entries.append(entry)
-        return entries
+        return self._journals.next_entries(self.record, lines, self._now(), state, what)
 
     def _now(self) -> int:
         """The time, which never goes back within a journal."""

@@ -34,6 +34,7 @@ from holdfast.engine.moving_documents import beside, move_documents
 from holdfast.errors import (
     Claimed,
     HoldfastError,
+    InboxNotEmpty,
     LeaseLost,
     Moved,
     RunBlocked,
@@ -205,6 +206,8 @@ class Mover:
             change = Change(status=status, release=True, wake_at=before.wake_at, reason=before.reason)
             try:
                 self._write(claimed, change)
+            except InboxNotEmpty:  # it came while the run was held here: whoever claims it takes it in
+                self._write(claimed, Change(status=Status.READY, release=True))
             except LeaseLost:
                 continue  # somebody else has it now
 

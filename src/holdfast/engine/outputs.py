@@ -167,7 +167,7 @@ def steps(run: Run) -> Op[tuple[StepInfo, ...]]:
         if kind == Kind.STARTED and fold.started.get(key) == seq:
             add(key, data.get("tool"), "started", seq, data)
         elif kind == Kind.INTENDED and key in fold.intents:
-            add(key, data.get("tool"), begun, seq, data)
+            add(key, data.get("tool"), begun, seq, data, data.get("attempt", 1))
         elif kind == Kind.RAISED and "uncertain" in data and key in fold.intents:
             add(key, fold.ledger[fold.intents[key]].data["tool"], "uncertain", seq, data)
         elif kind == Kind.RAISED and key in fold.attempts:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.drive import Op, Read
-from holdfast.errors import QuestionClosed, UsageError
+from holdfast.engine.drive import Op, Read, Settle
+from holdfast.errors import HoldfastError, QuestionClosed, UsageError
 from holdfast.fold import Asked, Fold, question_id
 from holdfast.forms import Form, check_answer, form, load_form, store_form
 from holdfast.journal import Data
-from holdfast.model import Change, Item, Kind, Status
+from holdfast.model import ENDED, Append, Change, Item, Kind, Status
 from holdfast.views import Field, Question, moment
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.engine.run import Run
 
 
+CLOSED = ENDED | {Status.AWAY}  # nothing is added to the journal of such a run from here
 INTERRUPT = "interrupt:"  # what the keys of questions begin with that `resume` answers
 
 
@@ -61,6 +63,7 @@ def question(run: str, uid: str, asked: Asked) -> Question:
         at=moment(asked.at),
         single=form.single,
         type=form.type,
+        declined=asked.declined,
     )
 
 
@@ -72,6 +75,9 @@ def questions(run: Run) -> Op[tuple[Question, ...]]:
 
 def answer(run: Run, value: Any, *, question: str | Question | None = None, by: str | None = None) -> Op[None]:
     """Answer an open question (the only one, if none is named). Anybody may; the first answer counts.
+
+    A breakpoint of a graph or flow asks whether to go on: True lets the run go on, and False leaves it waiting, which
+    is recorded. Answer it again, or cancel the run.
 
     Raises `AnswerRefused` naming every problem if it does not fit the fields, and `QuestionClosed` if the question
     was answered already. Nothing is consumed then.
@@ -91,21 +97,40 @@ def answer(run: Run, value: Any, *, question: str | Question | None = None, by: 
         raise UsageError(f"run {run.id!r} has several open questions; name one of them with question=: {ids}")
     asked = chosen[0]
     checked = check_answer(run.id, Form(asked.fields, asked.single, asked.type), value)
-    given: Data = {"value": run._codec.encode(checked, "answer")}
-    if not (yield from post_answer(run, asked.id, asked.seq, given, by)):
-        raise QuestionClosed(run.id, f"question {asked.id} was answered by somebody else just now")
+    if checked is False and is_breakpoint(asked):
+        yield from _post_decline(run, asked, by)
+    else:
+        given: Data = {"value": run._codec.encode(checked, "answer")}
+        if not (yield from post_answer(run, asked.id, asked.seq, given, by)):
+            raise QuestionClosed(run.id, f"question {asked.id} was answered by somebody else just now")
     run._engine.watch.tell(run.uid)
     run._engine.bell.ring()
-    if run._lease is not None and not run._lease.lost and run._lease.fold.rolling is None:
+    if run._lease is None:
+        yield from record_unheld(run)
+    elif not run._lease.lost and run._lease.fold.rolling is None:
         yield from drain(run, run._lease)
 
 
+def is_breakpoint(question: Question) -> bool:
+    """Whether a graph or flow stopped there, and asks whether to go on."""
+    return question.output_key.startswith(INTERRUPT)
+
+
 def let_go_on(run: Run) -> Op[None]:
-    """Answer the questions that stand for interrupts."""
+    """Say yes at the breakpoints at which nobody has said no."""
     fold = yield from run._seen()
     for asked in fold.questions.copy().values():
-        if asked.key is not None and asked.key.startswith(INTERRUPT):
-            yield from post_answer(run, question_id(run.uid, asked), asked.seq, {"value": None})
+        if asked.key is not None and asked.key.startswith(INTERRUPT) and not asked.declined:
+            yield from post_answer(run, question_id(run.uid, asked), asked.seq, {"value": True})
+
+
+def _post_decline(run: Run, asked: Question, by: str | None) -> Op[None]:
+    """Leave word that the run is to stay at a breakpoint. The question stays open, so this may come more than once."""
+    data: Data = {"question": asked.seq, "id": asked.id, "by": by}
+    record = yield Read(run._record)
+    key = f"decline:{asked.id}.{run._store.clock.random_bytes(6).hex()}"
+    item = run._journals.item(record, key, "decline", data, wakes=False)
+    yield Read(lambda: run._store.post(record.uid, item))
 
 
 def post_answer(run: Run, id: str, question: int, given: Data, by: str | None = None) -> Op[bool]:
@@ -114,6 +139,29 @@ def post_answer(run: Run, id: str, question: int, given: Data, by: str | None = 
     record = yield Read(run._record)
     item = run._journals.item(record, f"answer:{id}", "answer", data, wakes=True)
     return bool((yield Read(lambda: run._store.post(record.uid, item))))
+
+
+def record_unheld(run: Run) -> Op[None]:
+    """Move what waits in the inbox of a run that nobody holds into its journal. A holder does that by itself.
+
+    It was acknowledged when it was posted. So it is no failure if somebody claims the run meanwhile, or if the store
+    cannot be written now: whoever claims the run next takes it in.
+    """
+    record, items = yield from run._inbox()
+    items = [item for item in items if item.kind != "cancel"]
+    if not items or record.worker is not None or record.rollback is not None or record.status in CLOSED:
+        return
+    with suppress(HoldfastError):
+        fold = (yield Read(lambda: run._refold(record))).copy()
+        data = [(item, run._journals.item_data(run.id, run.uid, item)) for item in items]
+        lines = [line for item, told in data for line in preview(run.uid, fold, item, told)]
+        if lines:
+            at = max(run._store.clock.now(), record.updated_at)
+            entries = run._journals.next_entries(record, lines, at, record.state, "entry")
+            took = tuple(item.key for item in items)
+            yield Settle(
+                run._committer.submit(Append(record.uid, record.id, record.epoch, "", tuple(entries), None, took))
+            )
 
 
 def drain(run: Run, lease: Lease) -> Op[bool]:
@@ -141,10 +189,11 @@ def drain(run: Run, lease: Lease) -> Op[bool]:
 
 def _lines(uid: str, fold: Fold, item: Item, data: Data) -> list[tuple[str, Data]]:
     """The entries that an inbox item becomes; none for what no longer fits, such as an abandoned question's answer."""
-    if item.kind == "answer":
+    if item.kind in ("answer", "decline"):
         asked = fold.questions.get(data["question"])
         if asked is not None and question_id(uid, asked) == data["id"]:
-            return [(Kind.ANSWERED, {name: value for name, value in data.items() if name != "id"})]
+            kind = Kind.ANSWERED if item.kind == "answer" else Kind.DECLINED
+            return [(kind, {name: value for name, value in data.items() if name != "id"})]
     elif item.kind == "mark" and data["key"] not in fold.steps:
         return [(Kind.MARKED, data)]
     elif item.kind == "message":

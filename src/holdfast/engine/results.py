@@ -36,7 +36,8 @@ WONDER = 5.0  # seconds of waiting, until it is told what for
 def resume(run: Run) -> Op[Status]:
     """Go on with the run here until it finishes or pauses, if nobody else does; the status it has then.
 
-    From then on this handle drives it, like one that `start` gave. A graph that was interrupted goes on.
+    From then on this handle drives it, like one that `start` gave. A graph that was interrupted goes on,
+    unless somebody has said no there: then answer its question.
     """
     record = yield Read(run._record)
     if record.queue is None:

@@ -31,6 +31,7 @@ from holdfast.engine.replay import DIFFERS
 from holdfast.errors import (
     Claimed,
     HoldfastError,
+    InboxNotEmpty,
     LeaseLost,
     RunBlocked,
     RunDamaged,
@@ -41,7 +42,7 @@ from holdfast.errors import (
 )
 from holdfast.fold import Fold
 from holdfast.journal import Data, is_live, live_ranges
-from holdfast.model import ENDED, Append, Change, Kind, RunRecord, Status
+from holdfast.model import ENDED, Append, Change, Item, Kind, RunRecord, Status
 from holdfast.stores.base import ANY, LIVE
 from holdfast.views import EntryContents, EntryInfo, Page, RunInfo, moment
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from holdfast.engine import Engine
 
 T = TypeVar("T")
+Line = tuple[int, str, int, Data]  # an entry as a fold takes it: number, kind, time and data
 
 
 class Run(Operable):
@@ -96,16 +98,44 @@ class Run(Operable):
 
     def _seen(self) -> Op[Fold]:
         """The fold, with what waits in the inbox already counted."""
+        record, items = yield from self._inbox()
+        fold = yield Read(lambda: self._refold(record))
+        return self._with_pending(fold, items)[0]
+
+    def _inbox(self) -> Op[tuple[RunRecord, list[Item]]]:
+        """The record, and what waits in the inbox. What was left for the run is in the journal or in the inbox."""
         if self._lease is not None:
             yield from self._catch_up(self._lease)
-        items = yield Read(lambda: self._store.inbox(self.uid))  # first: what is taken meanwhile is then in the fold
-        record = yield Read(self._record)
-        fold = yield Read(lambda: self._refold(record))
+        items = yield Read(lambda: self._store.inbox(self.uid))
+        while True:
+            record = yield Read(self._record)
+            again = (yield Read(lambda: self._store.inbox(self.uid))) if items else items
+            if [item.key for item in again] == [item.key for item in items]:
+                took = self._lease.took if self._lease is not None else ()
+                return record, [item for item in items if item.key not in took]
+            items = again
+
+    def _with_pending(self, fold: Fold, items: Sequence[Item]) -> tuple[Fold, list[Line]]:
+        """The fold with what waits in the inbox already counted, and the entries that it becomes.
+
+        Their numbers are those that they have if nothing else is written before them.
+        """
+        lines: list[Line] = []
         if items:
             fold = fold.copy()
             for item in items:
-                pauses.preview(self.uid, fold, item, self._journals.item_data(self.id, self.uid, item))
-        return fold  # type: ignore[no-any-return]
+                before, data = fold.seq, self._journals.item_data(self.id, self.uid, item)
+                made = pauses.preview(self.uid, fold, item, data)
+                lines += [(before + n, kind, item.at, told) for n, (kind, told) in enumerate(made, 1)]
+        return fold, lines
+
+    def _pending(self) -> Op[tuple[RunRecord, list[Line]]]:
+        """The record, and the entries that what waits in the inbox becomes."""
+        record, items = yield from self._inbox()
+        if not items:
+            return record, []
+        fold = yield Read(lambda: self._refold(record))
+        return record, self._with_pending(fold, items)[1]
 
     def _enter(self, allow: Collection[Status] = LIVE, *, rolls: bool = False) -> Op[tuple[Lease, bool]]:
         """The lease to write with, and whether it was claimed for this call alone."""
@@ -172,6 +202,16 @@ class Run(Operable):
         """Write entries and wait until they are lasting; the number of the first."""
         return (yield from self._settle(lease, lease.write(lines, **how)))
 
+    def _write_last(self, lease: Lease, lines: Sequence[tuple[str, Data]], change: Change, **how: Any) -> Op[None]:
+        """Write with a release of the claim. If it ends the run, what was acknowledged meanwhile is taken in first."""
+        while True:
+            try:
+                yield from self._write(lease, lines, change=change, **how)
+                return
+            except InboxNotEmpty:
+                yield from self._catch_up(lease)
+                yield from pauses.drain(self, lease)
+
     def _settle(self, lease: Lease, ticket: Ticket) -> Op[int]:
         try:
             yield Settle(ticket)
@@ -182,11 +222,11 @@ class Run(Operable):
 
     # --- the claim
 
-    def _claim(self, allow: Collection[Status] = LIVE, *, rolls: bool = False) -> Op[Lease]:
+    def _claim(self, allow: Collection[Status] = LIVE, *, rolls: bool = False, alone: bool = False) -> Op[Lease]:
         """Claim the run, finish a rollback that has begun, and take in what waits in the inbox.
 
         With ``rolls`` the caller rolls it back, and a rollback that has begun is left to it. Only such a caller gets a
-        run that is blocked in the middle of its rollback.
+        run that is blocked in the middle of its rollback. ``alone`` says that this process executes no other run.
         """
         if self._engine.closed:  # a call that was under way must not claim anew what the closing gave up
             raise StoreUnusable(self._store.place, "it is closed; open the store again")
@@ -197,7 +237,7 @@ class Run(Operable):
         before = yield Read(self._record)
         if before.rollback is not None and before.status is Status.BLOCKED and not rolls:
             raise RunBlocked(self.id, before.reason)
-        record = yield Read(lambda: self._store.claim(self.uid, worker, allow))
+        record = yield Read(lambda: self._store.claim(self.uid, worker, allow, alone=alone))
         seen, self._expected = self._expected, None
         if seen is not None and (record.epoch, record.seq) != (seen.epoch + 1, seen.seq):
             yield from self._let_go(Lease(record, self._journals, self._committer, Fold(self.id)), as_before(before))
@@ -251,7 +291,7 @@ class Run(Operable):
                 status = Status.READY if lease.untold else resting_status(lease.fold, lease.record)
                 reason = rollback.not_undone(lease.fold, lease.record) if status in ENDED else None
                 rests = Change(status=status, release=True, reason=reason)
-            yield from self._write(lease, (), change=rests)
+            yield from self._write_last(lease, (), rests)
         except LeaseLost:
             pass
         except BaseException:  # a full disk, an interrupt
@@ -334,19 +374,27 @@ class Run(Operable):
     def checkpoint(self, seq: int | None = None, *, type: Any = None) -> Op[Checkpoint]:
         """The run as it was at a sequence number, or as it is now. ``type`` is the state's type, if not registered."""
         check_seq("seq", 0 if seq is None else seq)
-        record = yield Read(self._record)
+        items: list[Item] = []
+        if seq is None:
+            record, items = yield from self._inbox()
+        else:
+            record = yield Read(self._record)
         at = record.seq if seq is None else seq
         saved = yield Read(lambda: self._journals.state(record, seq))
-        steps_at = StepsAt(lambda: self._journals.fold(record, at))
+        steps_at = StepsAt(lambda: self._with_pending(self._journals.fold(record, at), items)[0])
         if isinstance(self, Async):
             yield Read(steps_at.load)
         return Checkpoint(record, at, saved, self._journals, type or state_type(record), steps_at)
 
     @Operation
     def history(self, *, limit: int = 100, after: str | None = None, kind: str | None = None) -> Op[Page[EntryInfo]]:
-        """The run's entries, oldest first, without their contents."""
+        """The run's entries, oldest first, without their contents.
+
+        An answer, mark or message that the holder has not taken in yet is the last, and ``pending``: its number may
+        still change.
+        """
         check_history_page(limit, after, kind)
-        record = yield Read(self._record)
+        record, pending = yield from self._pending()
         lo = 0 if after is None else _cursor(after) + 1
         ranges = live_ranges(record.rewinds, record.seq)
         found: list[EntryInfo] = []
@@ -362,13 +410,22 @@ class Run(Operable):
                     break
             else:
                 last = hi
-        return Page(tuple(found), str(last) if last < record.seq else None)
+        for seq, what, at, _ in pending if last >= record.seq else ():
+            if last < seq and len(found) < limit:
+                last = seq
+                found += [EntryInfo(seq, what, moment(at), pending=True)] if kind in (None, what) else []
+        return Page(tuple(found), str(last) if last < record.seq + len(pending) else None)
 
     @Operation
     def entry(self, seq: int) -> Op[EntryContents]:
         """One entry with its contents in a readable JSON form, which needs none of the user's classes."""
         check_seq("seq", seq)
         record = yield Read(self._record)
+        if seq > record.seq:
+            record, pending = yield from self._pending()
+            for one, kind, at, data in pending:
+                if one == seq:
+                    return EntryContents(seq, kind, moment(at), self._journals.raw(data), pending=True)
         uid, entry = yield Read(lambda: self._journals.entry(record, seq))
         contents = yield Read(lambda: self._journals.contents(record, uid, entry))
         return EntryContents(seq, entry.kind, moment(entry.at), contents)
@@ -450,8 +507,8 @@ class Run(Operable):
             return
         lease, owned = yield from self._enter()
         try:
-            yield from self._write(
-                lease, [(Kind(status), data)], change=Change(status=status, release=True), what="result"
+            yield from self._write_last(
+                lease, [(Kind(status), data)], Change(status=status, release=True), what="result"
             )
         except BaseException:  # whatever it is, the run is given up, and it is raised
             yield from self._leave(lease, owned)
@@ -501,7 +558,7 @@ class Run(Operable):
         change = Change(status=resting_status(lease.fold, lease.record), release=True)
         try:
             data: Data = {"by": by, "reason": record.reason} | ({"accepted": True} if accept else {})
-            yield from self._write(lease, [(Kind.UNBLOCKED, data)], change=change)
+            yield from self._write_last(lease, [(Kind.UNBLOCKED, data)], change)
         except BaseException:  # also an interrupt: whatever it is, the claim is given up
             yield from self._let_go(lease, as_before(record))
             raise

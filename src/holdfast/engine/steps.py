@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.drive import Call, Op, Read
 from holdfast.engine.failures import one_line
+from holdfast.engine.pauses import record_unheld
 from holdfast.engine.timing import tell_time
 from holdfast.engine.undo import name_of
 from holdfast.errors import NonDeterminism, NotDone, Redacted, Uncertain, UsageError
@@ -167,7 +168,8 @@ def mark(
 ) -> Op[bool]:
     """Note an effect that was made elsewhere. Marking twice counts once; False says that it was known already.
 
-    Anybody may mark: while another worker holds the run, the mark waits in its inbox, and counts from then on.
+    Anybody may mark, and every view of the run includes it from then on. While another worker holds the run, the mark
+    waits in its inbox until that takes it in. Raises `RunEnded` if the run has ended.
     """
     if not isinstance(key, str) or not key:
         raise UsageError(f"an effect's key is text, not {key!r}")
@@ -183,13 +185,16 @@ def mark(
             ticket = lease.write([(Kind.MARKED, data)])
         yield from run._settle(lease, ticket)
         return True
-    record = yield Read(run._record)
-    fold = yield Read(lambda: run._refold(record))
-    if key in fold.steps:
+    if key in (yield from run._seen()).steps:
         return False
+    record = yield Read(run._record)
     item_key = f"mark:{run._journals.blind(record, key)}.{record.generation}"
     item = run._journals.item(record, item_key, "mark", data, wakes=False)
-    return bool((yield Read(lambda: run._store.post(record.uid, item))))
+    if not (yield Read(lambda: run._store.post(record.uid, item))):
+        return False
+    if lease is None:
+        yield from record_unheld(run)
+    return True
 
 
 def resolve(run: Run, key: str, *, done: bool, result: Any = None, by: str | None = None) -> Op[None]:

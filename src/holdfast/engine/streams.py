@@ -49,12 +49,17 @@ def entries(run: Run, *, limit: int = 100, after: str | None = None) -> Op[Page[
     says that it was.
     """
     check_history_page(limit, after, None)
-    record = yield Read(run._record)
+    record, pending = yield from run._pending()
     reader = Reader(run, -1 if after is None else int(after))
     reader.record = record
-    hi = min(reader.after + limit, record.seq)
+    last = reader.after + limit
+    hi = min(last, record.seq)
     found = yield Read(lambda: reader.all_up_to(hi))
-    return Page(tuple(found), str(hi) if hi < record.seq else None)
+    for seq, kind, at, data in pending:
+        if reader.after < seq <= last:
+            found.append(EntryContents(seq, kind, moment(at), run._journals.raw(data), pending=True))
+    newest = record.seq + len(pending)
+    return Page(tuple(found), str(min(last, newest)) if last < newest else None)
 
 
 def _stream(run: Run, after: int | None, make: Callable[[Reader, str, Entry], T | None]) -> Any:
@@ -164,8 +169,7 @@ def _event(reader: Reader, uid: str, entry: Entry) -> EntryContents:
         if entry.kind in (Kind.REWOUND, Kind.FORKED):
             reader.forget()
         told = journals.data(reader.run.id, uid, entry)
-    contents = {name: journals.codec.raw(value) for name, value in told.items()}
-    return EntryContents(entry.seq, entry.kind, moment(entry.at), contents)
+    return EntryContents(entry.seq, entry.kind, moment(entry.at), journals.raw(told))
 
 
 _LARGE = frozenset({"state", "variables", "graph"})  # of what is saved, what may be large

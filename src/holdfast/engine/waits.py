@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.engine.attempts import fail
 from holdfast.engine.checks import check_texts, micros_of, seconds_of
@@ -18,10 +18,20 @@ from holdfast.engine.drive import Call, Nap, Op, Read
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import describe
 from holdfast.engine.pauses import post_answer
+from holdfast.engine.replay import caller
 from holdfast.engine.scope import Scope
 from holdfast.errors import TimedOut, UsageError
-from holdfast.fold import Asked, name_in, question_id
-from holdfast.forms import Form, check_answer, form_of, store_form, typed
+from holdfast.fold import Asked, Step, name_in, question_id
+from holdfast.forms import (
+    Form,
+    Misfit,
+    check_answer,
+    form_differences,
+    form_of,
+    load_form,
+    store_form,
+    typed,
+)
 from holdfast.journal import Data
 from holdfast.model import Kind
 
@@ -155,7 +165,35 @@ def _ask(
             yield Call(execution.suspend, (scope, key, None), {})
         assert found is not None
     value = execution.value(found, key)
-    return value if value is None else typed(kind, value)
+    if value is None:
+        return None
+    try:
+        return typed(kind, value)
+    except Misfit as misfit:  # it was accepted, so the code has changed since
+        _block_misfit(execution, key, found, form, misfit)
+
+
+def _block_misfit(execution: Execution, key: str, found: Step, form: Form, misfit: Misfit) -> NoReturn:
+    """Block the run: an answer that was accepted does not fit what the code asks for now."""
+    log = execution.lease.fold.log
+    asked, before = next(
+        (
+            (seq, load_form(data["fields"]))
+            for seq, kind, _, data in log
+            if kind == Kind.ASKED and data.get("key") == key
+        ),
+        (None, form),
+    )
+    told = ""
+    if execution.lease.record.key_id is None:  # a reason stands in the clear
+        changed = "; ".join(form_differences(before, form)) or "what its own validators take"
+        told = execution.codec.scrub(f": {'; '.join(misfit.problems)}. Changed since it was asked: {changed}")
+    again = "" if asked is None else f"; or roll back to entry {asked - 1}, and it is asked anew"
+    execution.park(
+        f"the code no longer does what was recorded: the answer to {key!r} at entry {found.seq} does not fit what is "
+        f"asked for now, at {caller()}{told}. Put back what it asked for, and run.unblock(){again}; or fork the run "
+        f"with results={{{key!r}: ...}}"
+    )
 
 
 def _answer_by_default(execution: Execution, asked: Asked, form: Form, default: Any) -> Op[None]:

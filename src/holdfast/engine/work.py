@@ -35,8 +35,7 @@ from holdfast.engine.intake import Intake
 from holdfast.engine.schedules import fire
 from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreError, StoreUnusable, UsageError
 from holdfast.model import RunRecord
-from holdfast.stores.admission import SUSPECT
-from holdfast.stores.base import LIVE, Telling
+from holdfast.stores.base import LIVE, SUSPECT, Telling, tries_alone
 
 if TYPE_CHECKING:
     from holdfast.engine import Engine
@@ -49,6 +48,9 @@ SELDOM = 0.6, 0.9
 LATE = 0.5  # seconds after the end of a lease within which those who wait for it look, not all at once
 LOOK_ANYWAY = 600.0  # seconds; after that it looks for what is due although nobody said that there is something
 GRACE = 30.0
+# Seconds after which a worker that is never idle takes a run, too, that should be executed alone. Then its death does
+# not count.
+BESIDE_AFTER = 60.0
 LAST_GRACE = 5.0  # seconds for tasks that were cancelled
 _NEVER = 1 << 62
 REST = 1.0, 60.0  # seconds that a run is left alone after an error: at first, and at most
@@ -73,6 +75,7 @@ class Crew:
         self._lapse: int | None = None  # when the next lease ends, as of then, if the store can tell
         self._held_back = False  # whether a limit kept something from being taken then
         self._suspect = ""  # the run that may be about to kill this process
+        self._idle_at = time.monotonic()  # when it executed nothing
         self._told: set[str] = set()  # schedules that cannot be seen to here
         self._stopping = False
         self._hurried = False
@@ -120,6 +123,9 @@ class Crew:
             if free <= 0:
                 await engine.bell.listen_async(heard, None, here=True)  # until one of them is done
                 return False
+            if self._isolates():
+                await engine.bell.listen_async(heard, LISTEN, here=True)
+                return False
             self._begin(await aside(engine.store, lambda: self._look(heard, free)))
             wake, rest = self._until(self._wake), self._until_rested()
             idle = idle and not self._tasks
@@ -155,13 +161,24 @@ class Crew:
         now, leave = engine.store.clock.now(), self._leave()
         # Before anything is taken: of who dies between the two, nobody else would be told.
         self._lapse = engine.store.lapse() if isinstance(engine.store, Telling) else None
-        # One of those that were driven together killed their process; one at a time, it is found out which.
-        taken = self._intake.take(free, leave, suspects=0 if self._suspect in self._tasks else 1)
+        # One of those that were executed together may have killed their process. Alone, it is found out which.
+        alone = not self._tasks
+        self._idle_at = at if alone else self._idle_at
+        may_suspect = alone or (at > self._idle_at + BESIDE_AFTER and self._suspect not in self._tasks)
+        taken = self._intake.take(free, leave, suspects=int(may_suspect), alone=alone)
         wakes = (engine.store.next_wake(self._intake.open, registered_names(), after=now), self._intake.wake)
         self._wake = min((one for one in wakes if one is not None), default=None)
         self._held_back = self._until_idle and not taken and self._intake.is_held_back(leave)
         self._looked, self._knows = (heard, at), names
         return taken
+
+    def _isolates(self) -> bool:
+        """Whether a run is executed alone, since it may be what killed its process; until it gets further than then."""
+        if self._suspect not in self._tasks or len(self._tasks) > 1:
+            return False
+        execution = self._engine.executions.get(self._suspect)
+        record = execution.lease.record if execution is not None else None
+        return record is None or (tries_alone(record) > 0 and record.crashed_at == record.seq)
 
     def _leave(self) -> set[str]:
         """Runs that are not to be taken now."""
@@ -172,7 +189,7 @@ class Crew:
     def _begin(self, taken: Collection[RunRecord]) -> None:
         """Begin to drive what was taken, and let go of what could not be let go of before."""
         for record in taken:
-            if record.crashes > SUSPECT:
+            if record.crashes >= SUSPECT:
                 self._suspect = record.uid
             self._tasks[record.uid] = asyncio.create_task(self._drive(record, drive_taken))
         for uid in list(self._engine.stuck):

@@ -19,7 +19,17 @@ from holdfast.forms.kinds import Kinds, Reading
 from holdfast.forms.parts import problems_of
 from holdfast.views import Field
 
-__all__ = ["Form", "Misfit", "check_answer", "form", "form_of", "load_form", "store_form", "typed"]
+__all__ = [
+    "Form",
+    "Misfit",
+    "check_answer",
+    "form",
+    "form_differences",
+    "form_of",
+    "load_form",
+    "store_form",
+    "typed",
+]
 
 _TYPES: dict[Any, str] = {str: "text", int: "integer", float: "number", bool: "boolean"}
 _NAMES = frozenset({"text", "integer", "number", "boolean", "choice"})
@@ -77,6 +87,45 @@ def typed(kind: Any, value: Any) -> Any:
         return build(filled) if build else filled
     except Exception as error:  # the class's own validators, which may raise anything
         raise Misfit(told(problems_of(error))) from error
+
+
+def form_differences(old: Form, new: Form) -> list[str]:
+    """What differs between two forms, for people: which fields are new, gone, or of another kind."""
+    if old.single and new.single:
+        parts = _part_differences(old.fields[0], new.fields[0])
+        return [f"the answer: {part}" for part in parts]
+    before, after = ({field.name: field for field in form.fields} for form in (old, new))
+    if old.single != new.single or not (before and after):
+        return [f"it was {_form_told(old)}, and is now {_form_told(new)}"] if old != new else []
+    differences = [f"field {name!r} was removed" for name in before if name not in after]
+    differences += [f"field {name!r} is new" for name in after if name not in before]
+    for name in [name for name in before if name in after]:
+        differences += [f"field {name!r}: {part}" for part in _part_differences(before[name], after[name])]
+    return differences
+
+
+def _form_told(form: Form) -> str:
+    if form.type is not None:
+        return form.type
+    return f"a form of {', '.join(field.name for field in form.fields)}" if form.fields else "any value"
+
+
+def _part_differences(old: Field, new: Field) -> list[str]:
+    """What differs between two fields in what they take."""
+    shown_by_name = {"label", "labels", "description", "default", "name", "of"}
+    return [
+        f"{part} was {_part_told(getattr(old, part))}, and is now {_part_told(getattr(new, part))}"
+        for part in Field.__struct_fields__
+        if part not in shown_by_name and getattr(old, part) != getattr(new, part)
+    ]
+
+
+def _part_told(part: Any) -> str:
+    if isinstance(part, Field):
+        return str(part.type)
+    if isinstance(part, tuple):
+        return ", ".join(str(one.name if isinstance(one, Field) else one) for one in part) or "none"
+    return "none" if part is None else str(part)
 
 
 def _known_reading(name: str) -> Reading | None:

@@ -265,10 +265,10 @@ def told(error: Exception, graph: str, task: Task) -> None:
 
 
 def question_of(graph: str, key: str) -> Data:
-    """The question that stands for an interrupt; any answer lets the run go on."""
+    """The question that stands for an interrupt: yes lets the run go on, no leaves it waiting."""
     _, when, which = key.split(":", 2)
     prompt = f"graph {graph} is interrupted {when} {which}: go on?"
-    return {"key": key, "prompt": prompt, "fields": store_form(form_of(None)), "output_key": key}
+    return {"key": key, "prompt": prompt, "fields": store_form(form_of(bool)), "output_key": key}
 
 
 def _is_answered(execution: Execution, key: str) -> bool:

@@ -7,15 +7,14 @@ limits, turns and lanes stand in one place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Protocol
 
 from msgspec import Struct
 
 from holdfast.model import Backlog, Limits, Order, RunRecord, Status
-from holdfast.stores.base import LIVE, Awaited
-
-SUSPECT = 2  # deaths of its holder at the same place, after which a run is not driven beside others of that kind
+from holdfast.stores.base import LIVE, SUSPECT, Awaited
 
 
 class Known(Awaited, Protocol):
@@ -40,10 +39,13 @@ class Candidate(Struct, frozen=True):
     lane: str | None
     begun: bool
     suspect: bool = False
+    left: bool = False  # by a holder that died
+    crashes: int = 0
 
     @classmethod
     def of(cls, record: Known) -> Candidate:
-        return cls(record.uid, record.lane, record.epoch > 0, is_suspect(record))
+        left = record.worker is not None
+        return cls(record.uid, record.lane, record.epoch > 0, is_suspect(record), left, record.crashes)
 
 
 class Held(Struct, frozen=True):
@@ -106,7 +108,9 @@ def admitted(
     hide what lies behind it.
     """
     rooms = {name: _Room(limits or Limits(), held.get(name, ()), order.worker) for name, limits in order.queues.items()}
-    waiting = {name: iter(candidates.get(name, ())) for name in order.queues}
+    waiting: dict[str, Iterator[Candidate]] = {name: iter(candidates.get(name, ())) for name in order.queues}
+    if order.alone and order.limit > 0 and (suspect := _suspect(order, rooms, waiting)) is not None:
+        return [suspect]
     suspects, chosen = order.suspects, dict[str, None]()
     while waiting and len(chosen) < order.limit:
         for name, others in list(waiting.items()):
@@ -123,6 +127,22 @@ def admitted(
             else:
                 del waiting[name]
     return list(chosen)
+
+
+def _suspect(order: Order, rooms: Mapping[str, _Room], waiting: dict[str, Iterator[Candidate]]) -> str | None:
+    """The suspect that is to be executed alone now: the one that was least often, so that a worker which is killed by
+    somebody else does not incriminate the same run each time. Nothing is consumed of what waits.
+    """
+    found: list[Candidate] = []
+    for name, others in waiting.items():
+        left: list[Candidate] = []
+        for one in others:
+            left.append(one)
+            if not one.left:
+                break  # what a dead holder left comes first
+        waiting[name] = chain(left, others)
+        found += [one for one in left if one.suspect and one.uid not in order.leave and rooms[name].admits(one)]
+    return min(found, key=lambda one: (one.crashes, one.uid)).uid if found else None
 
 
 def is_limited(limits: Limits | None) -> bool:

@@ -27,6 +27,7 @@ from holdfast.clock import Clock
 from holdfast.errors import (
     Claimed,
     HoldfastError,
+    InboxNotEmpty,
     InvalidId,
     LeaseLost,
     Moved,
@@ -37,6 +38,7 @@ from holdfast.errors import (
     RunNotFound,
 )
 from holdfast.model import (
+    ENDED,
     Append,
     Backlog,
     Document,
@@ -55,6 +57,7 @@ LOOK_EVERY = 0.05  # seconds between two looks at a store on this machine, where
 READER = WRITER = 1  # the format that this code reads and writes
 LIVE = frozenset({Status.READY, Status.RUNNING, Status.WAITING})
 ANY = frozenset(Status)
+SUSPECT = 2  # deaths of its holder at the same place, after which a run is executed alone where possible
 UID_SLACK = 1_000_000  # microseconds
 UID_TIMES = 1 << 52  # microseconds: what the time of a uid is below, until the year 2112
 
@@ -192,11 +195,12 @@ class Store(Protocol):
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
         """Carry out the writes in one transaction; each succeeds or fails by itself.
 
-        A `Create` gives the record that now exists, an `Append` gives None, a refused write its error.
+        A `Create` gives the record that now exists, an `Append` gives None, a refused write its error. An append that
+        ends the run is refused with `InboxNotEmpty` while its inbox holds an item that it does not take.
         """
 
-    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
-        """Give the run to the worker under a new epoch.
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
+        """Give the run to the worker under a new epoch. ``alone`` says that its process executes no other run.
 
         Raises `Claimed` while another live worker holds it, `RunEnded` or `RunBlocked` if its status is not one of
         those allowed, `Moved` if it lives elsewhere, `RunNotFound` if it is gone.
@@ -205,7 +209,7 @@ class Store(Protocol):
     def post(self, uid: str, item: Item) -> bool:
         """Leave an item in the inbox, and make a waiting run ready if it wakes. False if its key was used before.
 
-        Raises `Moved` if the run lives elsewhere.
+        Raises `Moved` if the run lives elsewhere, `RunEnded` if it has ended: nobody would take the item in.
         """
 
     def enlist(self, worker: str, lease: float) -> None:
@@ -354,6 +358,16 @@ def continues(record: RunRecord, write: Append) -> bool:
     return first.seq == record.seq + 1 and first.prev == record.hash and is_chain(write.entries)
 
 
+def ends(write: Append) -> bool:
+    """Whether the run has ended with this write."""
+    return write.change is not None and write.change.status in ENDED
+
+
+def end_refusal(write: Append, untaken: Collection[str]) -> InboxNotEmpty | None:
+    """Why a run may not end with this write, if so. ``untaken`` are the keys of all items in its inbox."""
+    return InboxNotEmpty(write.id) if ends(write) and not set(untaken) <= set(write.took) else None
+
+
 def is_chain(entries: Sequence[Entry]) -> bool:
     """Whether each of the entries follows the one before it."""
     return all(entry.seq == before.seq + 1 and entry.prev == before.hash for before, entry in pairwise(entries))
@@ -398,13 +412,21 @@ def appended(record: RunRecord, write: Append, *, mail: bool) -> RunRecord:
         record = replace(record, rewinds=(*record.rewinds, change.rewind), rollback=None)
     if change.chapter is not None:
         record = replace(record, chapter=change.chapter)
+    if change.stays:
+        record = replace(record, crashed_at=record.seq)
     if change.release:
         record = replace(record, worker=None, crashes=0)
     return woken(record) if mail else record
 
 
 def claimed(
-    record: RunRecord | None, uid: str, worker: str, allow: Collection[Status], *, holder_alive: bool
+    record: RunRecord | None,
+    uid: str,
+    worker: str,
+    allow: Collection[Status],
+    *,
+    holder_alive: bool,
+    alone: bool = False,
 ) -> RunRecord:
     """The record after the worker claimed the run; raises the reason if it may not."""
     if record is None or record.hidden:
@@ -421,10 +443,25 @@ def claimed(
     # A parked run stays parked until somebody unblocks it, also if its claimer dies before that.
     status = Status.BLOCKED if record.status is Status.BLOCKED else Status.RUNNING
     record = replace(record, status=status, epoch=record.epoch + 1, wake_at=None)
-    if record.worker is not None:  # it died, and if it got nowhere since the last one did, that counts
-        crashes = record.crashes + 1 if record.crashed_at == record.seq else 1
-        record = replace(record, crashes=crashes, crashed_at=record.seq)
+    if record.worker is not None:  # it died
+        record = replace(record, crashes=crashes_of(record, alone=alone), crashed_at=record.seq)
     return replace(record, worker=worker)
+
+
+def crashes_of(record: RunRecord, *, alone: bool) -> int:
+    """What counts as a crash of a run when it is claimed from a holder that died.
+
+    A process may die for any reason, and all its runs with it. So the first deaths at the same place only make the run
+    a suspect (`SUSPECT`). From then on each try counts that it is given alone, in a process that executes nothing else.
+    """
+    if record.crashed_at != record.seq:
+        return 1
+    return record.crashes + 1 if record.crashes < SUSPECT or alone else record.crashes
+
+
+def tries_alone(record: RunRecord) -> int:
+    """How often a run was given a process of its own and got nowhere, or is about to be: the last try counts."""
+    return max(record.crashes - SUSPECT, 0)
 
 
 def woken(record: RunRecord) -> RunRecord:
@@ -531,6 +568,15 @@ def check_here(record: RunRecord) -> None:
         raise moved(record)
 
 
+def check_takes(record: RunRecord) -> None:
+    """Raise the reason if nothing can be left for the run any more."""
+    check_here(record)
+    if record.status in ENDED:
+        raise RunEnded(
+            record.id, f"it is {record.status}, so it takes in nothing more; fork it, or roll it back, first"
+        )
+
+
 def settled(
     record: RunRecord | None, items: Sequence[Item], *, epoch: int, here: Status | None, mail: Collection[str] | None
 ) -> RunRecord | None:
@@ -543,6 +589,8 @@ def settled(
         return replace(record, was=None) if departed(record) else None
     if record.was is not Status.AWAY:
         return None
+    if here in ENDED and items:  # they came while it was being moved: whoever claims it takes them in
+        here = Status.READY
     record = replace(record, status=here, away=None, was=None)
     return woken(record) if any(item.wakes for item in items) else record
 

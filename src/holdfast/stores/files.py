@@ -70,7 +70,7 @@ from holdfast.stores.base import (
     Outcome,
     Term,
     adoptable,
-    check_here,
+    check_takes,
     claimed,
     due_order,
     ending,
@@ -281,7 +281,7 @@ class FilesStore:
             taken: list[RunRecord] = []
             for uid in chosen:
                 with suppress(Claimed, Moved, RunNotFound, RunEnded, RunBlocked):  # somebody was faster
-                    taken.append(self.claim(uid, order.worker))
+                    taken.append(self.claim(uid, order.worker, alone=order.alone))
             return taken
 
     def _is_damaged(self, uid: str) -> bool:
@@ -416,12 +416,12 @@ class FilesStore:
 
     # --- claims, inboxes, workers
 
-    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
         with self._changing(), self._run(uid, exclusive=True) as folder:
             contents = folder.settle() if folder else None
             record = contents.record if contents else None
             alive = record is not None and record.worker is not None and self._alive(record.worker)
-            record = claimed(record, uid, worker, allow, holder_alive=alive)
+            record = claimed(record, uid, worker, allow, holder_alive=alive, alone=alone)
             assert folder is not None
             assert contents is not None
             folder.put(RunFile(record, contents.posted))
@@ -434,7 +434,7 @@ class FilesStore:
             contents = folder.settle()
             if contents.record.hidden or folder.is_used(contents, item.key):
                 return False
-            check_here(contents.record)
+            check_takes(contents.record)
             folder.post(contents, item, woken(contents.record) if item.wakes else contents.record)
             return True
 

@@ -24,10 +24,10 @@ from contextlib import contextmanager, suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.errors import LeaseLost, RunDamaged
+from holdfast.errors import InboxNotEmpty, LeaseLost, RunDamaged
 from holdfast.model import Append, Entry, Item, Kind, RunRecord, Status
 from holdfast.stores import files_text as text
-from holdfast.stores.base import appended, conflict, continues
+from holdfast.stores.base import appended, conflict, continues, end_refusal, ends
 from holdfast.stores.disk import Disk, File, remove_tree, replace_file, sync_file, write_file
 from holdfast.stores.files_journal import Damaged, begins, lines_between, onward, parsed, sound_tail, tail
 from holdfast.stores.files_text import Damage, Erasures, Line, RunFile, StoredEntry
@@ -259,7 +259,7 @@ class RunFolder:
         finally:
             self._disk.close(file)
 
-    def commit(self, contents: Contents, write: Append) -> LeaseLost | None:
+    def commit(self, contents: Contents, write: Append) -> LeaseLost | InboxNotEmpty | None:
         """Carry out a write that the lease allows, in a settled folder. When this returns, it will last.
 
         What is left to be finished is in the contents that `load` gives now.
@@ -267,6 +267,8 @@ class RunFolder:
         if write.entries and not continues(contents.record, write):
             last = write.entries[-1].seq
             return conflict(write, self.entries(last, last, payloads=False))
+        if ends(write) and (unread := end_refusal(write, [item.key for item in self.items()])):
+            return unread
         mail = self._has_mail(contents, write)
         record = appended(contents.record, write, mail=mail)
         if not write.entries:

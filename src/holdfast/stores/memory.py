@@ -38,11 +38,12 @@ from holdfast.stores.base import (
     Term,
     adoptable,
     appended,
-    check_here,
+    check_takes,
     claimed,
     conflict,
     continues,
     due_order,
+    end_refusal,
     ending,
     is_due,
     matches,
@@ -168,7 +169,7 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             chosen = self._choose(order)
-            return [self.claim(uid, order.worker) for uid in chosen]
+            return [self.claim(uid, order.worker, alone=order.alone) for uid in chosen]
 
     def _choose(self, order: Order) -> list[str]:
         records, now = [journal.record for journal in self._shelf.journals.values()], self.clock.now()
@@ -240,6 +241,8 @@ class MemoryStore:
             return refused
         if write.entries and not continues(journal.record, write):
             return conflict(write, self.read(write.uid, write.entries[-1].seq, write.entries[-1].seq))
+        if (unread := end_refusal(write, journal.inbox)) is not None:
+            return unread
         journal.entries.extend(write.entries)
         for key in write.took:
             journal.inbox.pop(key, None)
@@ -251,12 +254,12 @@ class MemoryStore:
             journal.entries[place] = replace(journal.entries[place], payload=payload)
         return None
 
-    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
         with self._changing():
             journal = self._shelf.journals.get(uid)
             record = journal.record if journal else None
             alive = record is not None and record.worker is not None and self._alive(record.worker)
-            record = claimed(record, uid, worker, allow, holder_alive=alive)
+            record = claimed(record, uid, worker, allow, holder_alive=alive, alone=alone)
             self._shelf.journals[uid].record = record
             return record
 
@@ -265,7 +268,7 @@ class MemoryStore:
             journal = self._shelf.journals.get(uid)
             if journal is None or journal.record.hidden or item.key in journal.inbox or item.key in journal.taken:
                 return False
-            check_here(journal.record)
+            check_takes(journal.record)
             journal.inbox[item.key] = item
             if item.wakes:
                 journal.record = woken(journal.record)

@@ -49,7 +49,7 @@ from holdfast.stores.base import (
     LIVE,
     Outcome,
     adoptable,
-    check_here,
+    check_takes,
     claimed,
     due_order,
     may_delete,
@@ -411,7 +411,7 @@ class PostgresStore:
 
     # --- claims, inboxes, workers
 
-    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
         self._give_up_unanswered()
         before: RunRecord | None = None
         wanted: RunRecord | None = None
@@ -421,7 +421,7 @@ class PostgresStore:
             record, alive = self._held(conn, self._q["lock"], uid)
             if wanted is not None and record is not None and self._is_ours(record, wanted):
                 return record
-            before, wanted = record, claimed(record, uid, worker, allow, holder_alive=alive)
+            before, wanted = record, claimed(record, uid, worker, allow, holder_alive=alive, alone=alone)
             commit(conn, [self._update(wanted)])
             return wanted
 
@@ -484,7 +484,7 @@ class PostgresStore:
             record = record_of(rows[0]) if rows else None
             if record is None or record.hidden:
                 return False
-            check_here(record)
+            check_takes(record)
             statements = [self._items(uid, [item], [])]
             if item.wakes and woken(record) is not record:
                 statements.append(self._update(woken(record)))
@@ -567,7 +567,7 @@ class PostgresStore:
                     return ours
                 conn.rollback()
             chosen = Taking(self._q, order, self._at).choose(conn)
-            wanted = taken(chosen, order.worker)
+            wanted = taken(chosen, order)
             if wanted:
                 commit(conn, [self._update(record) for record in wanted])
             return wanted

@@ -22,8 +22,9 @@ def made_alone(conn: Connection, queries: dict[str, str], write: Write, news: St
     statement = _statement(queries, write)
     if statement is None:
         return False, None
+    lock = (queries["lock"], ([write.uid],)) if isinstance(write, Append) else None
     try:
-        made = told(conn, statement, news)
+        made = told(conn, statement, news, lock=lock)
     except psycopg.errors.UniqueViolation:  # the entry was there already
         return False, None
     return bool(made), ending(write.record, write.entries) if made and isinstance(write, Create) else None
@@ -48,7 +49,7 @@ def _end(queries: dict[str, str], write: Append, change: Change | None) -> State
 
 
 def is_end(change: Change) -> bool:
-    """Whether a run ends and is let go of, with nothing else about it. Then it need not be known what has arrived."""
+    """Whether a run ends and is released, with nothing else about it."""
     return change == Change(status=change.status, release=True, reason=change.reason) and change.status in ENDED
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import HoldfastError, RunDamaged, RunExists, RunNotFound
 from holdfast.model import Append, Create, Entry, RunRecord, Write
-from holdfast.stores.base import Outcome, appended, conflict, continues, ending, refusal
+from holdfast.stores.base import Outcome, appended, conflict, continues, end_refusal, ending, refusal
 from holdfast.stores.postgres_link import Connection, Statement, begin, together
 from holdfast.stores.postgres_rows import changing, given, kept, key_digest, record_of, row_of
 
@@ -27,7 +27,7 @@ class Batch:
         self.records: dict[str, RunRecord | RunDamaged] = {}  # by uid
         self.ids: dict[str, str] = {}  # the uids of those that are visible
         self.ancestors: set[str] = set()
-        self._mail: dict[str, set[str]] = {}
+        self._mail: dict[str, dict[str, bool]] = {}  # of each run, the keys of what was not taken, and whether it wakes
         self._before: dict[str, RunRecord] = {}
         self._new: list[RunRecord] = []
         self._emptied: list[str] = []
@@ -65,8 +65,8 @@ class Batch:
             if not row[22]:
                 self.ids[given(row[2])] = row[1]
         self.ancestors = {uid for uid, _ in found.get("ancestors", ())}
-        for uid, key in found.get("mail", ()):
-            self._mail.setdefault(uid, set()).add(given(key))
+        for uid, key, wakes in found.get("mail", ()):
+            self._mail.setdefault(uid, {})[given(key)] = wakes
 
     # --- decisions
 
@@ -123,10 +123,12 @@ class Batch:
         if write.entries and not continues(record, write):
             last = write.entries[-1]
             return conflict(write, [replace(last, hash=hash) for hash in self._stored(conn, write)])
+        mail = self._mail.get(write.uid, {})
+        if (unread := end_refusal(write, mail)) is not None:
+            return unread
         self._add(write.uid, write.entries)
-        mail = self._mail.get(write.uid, set()) - set(write.took)
-        self._mail[write.uid] = mail
-        self.records[write.uid] = appended(record, write, mail=bool(mail))
+        self._mail[write.uid] = mail = {key: wakes for key, wakes in mail.items() if key not in write.took}
+        self.records[write.uid] = appended(record, write, mail=any(mail.values()))
         self._took += [(write.uid, key) for key in write.took]
         self._redacted += [(write.uid, seq, payload) for seq, payload in write.redact]
         return None

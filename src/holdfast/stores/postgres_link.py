@@ -358,8 +358,12 @@ def _check_committed(conn: Connection, committed: psycopg.Cursor[tuple[Any, ...]
         raise psycopg.OperationalError("COMMIT was answered with a warning: the transaction had ended before")
 
 
-def told(conn: Connection, statement: Statement, news: Statement | None = None) -> Rows:
+def told(
+    conn: Connection, statement: Statement, news: Statement | None = None, *, lock: Statement | None = None
+) -> Rows:
     """Execute a statement in its own transaction, commit, and notify the others, in one round trip. Return its rows.
+
+    With ``lock``, that statement comes first, so that the other one sees whatever the lock had to wait for.
 
     The tag of a statement does not prove a commit: an implicit transaction commits at Sync, after the tag, and the
     commit may fail. Only the tag of an explicit COMMIT proves it.
@@ -368,6 +372,8 @@ def told(conn: Connection, statement: Statement, news: Statement | None = None) 
     try:
         with conn.pipeline() as pipeline:
             _begin(conn)
+            if lock is not None:
+                execute(conn, *lock)
             cursor = execute(conn, *statement)
             committed = conn.execute("COMMIT")
             if news is not None:

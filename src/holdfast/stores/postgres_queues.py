@@ -102,9 +102,9 @@ class Taking:
         return found
 
 
-def taken(records: Collection[RunRecord], worker: str) -> list[RunRecord]:
+def taken(records: Collection[RunRecord], order: Order) -> list[RunRecord]:
     """The records after the worker took the runs, which nobody alive holds."""
-    return [claimed(record, record.uid, worker, LIVE, holder_alive=False) for record in records]
+    return [claimed(one, one.uid, order.worker, LIVE, holder_alive=False, alone=order.alone) for one in records]
 
 
 def backlog_of(rows: list[tuple[Any, ...]]) -> dict[str, Backlog]:

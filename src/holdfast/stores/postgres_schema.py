@@ -12,7 +12,7 @@ from functools import lru_cache
 import psycopg
 
 from holdfast.errors import StoreDamaged, StoreError, StoreNotFound, StoreTooNew
-from holdfast.stores.base import READER, WRITER
+from holdfast.stores.base import READER, SUSPECT, WRITER
 from holdfast.stores.postgres_link import Connection, Link, begin, commit, execute, missing
 from holdfast.stores.postgres_url import settings_of
 
@@ -38,6 +38,7 @@ def queries(schema: str, now: str) -> dict[str, str]:
         text = file.read()
     pulse = "'" + f"{quoted(schema)}.pulse".replace("'", "''") + "'"
     text = text.replace("{schema}", quoted(schema)).replace("{pulse}", pulse).replace("{now}", now)
+    text = text.replace("{suspect}", str(SUSPECT))
     parts = (part.partition("\n") for part in text.split("-- name: ")[1:])
     found = {name.strip(): "\n".join(_code(sql)) for name, _, sql in parts}
     for part in PARTS:

@@ -49,11 +49,13 @@ from holdfast.stores.base import (
     Term,
     adoptable,
     appended,
-    check_here,
+    check_takes,
     claimed,
     conflict,
     due_order,
+    end_refusal,
     ending,
+    ends,
     is_chain,
     may_delete,
     new_version,
@@ -209,7 +211,7 @@ class SqliteStore(SqliteFile):
             for uid in choose(self._db, order, self.clock.now(), partial(self._alive, self._db)):
                 record = self._current(uid)
                 self._check_left(record)
-                taken.append(claimed(record, uid, order.worker, LIVE, holder_alive=False))
+                taken.append(claimed(record, uid, order.worker, LIVE, holder_alive=False, alone=order.alone))
                 self._put(taken[-1])
             return taken
 
@@ -407,6 +409,8 @@ class SqliteStore(SqliteFile):
         record = self._current(write.uid) if changes else None  # before anything is written: it may be damaged
         if changes and (refused := refusal(record, write)):
             return refused
+        if ends(write) and (unread := end_refusal(write, self._untaken(write.uid))):
+            return unread
         if not is_chain(write.entries):
             return refusal(self._current(write.uid), write) or self._conflict(self._db, write)
         number = self._number(write.uid) or 0
@@ -416,6 +420,9 @@ class SqliteStore(SqliteFile):
         if record is not None:
             self._change(record, write)
         return None
+
+    def _untaken(self, uid: str) -> list[str]:
+        return [item.key for item in self._items(self._db, uid)]
 
     def _change(self, record: RunRecord, write: Append) -> None:
         number = self._guess(write.uid)
@@ -448,11 +455,11 @@ class SqliteStore(SqliteFile):
 
     # --- claims, inboxes, workers
 
-    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
         with self._writing():
             record = self._current(uid)
             alive = record is not None and record.worker is not None and self._alive(self._db, record.worker)
-            taken = claimed(record, uid, worker, allow, holder_alive=alive)
+            taken = claimed(record, uid, worker, allow, holder_alive=alive, alone=alone)
             self._check_left(record)
             self._put(taken)
             return taken
@@ -467,10 +474,10 @@ class SqliteStore(SqliteFile):
             record = self._current(uid)
             if record is None or record.hidden:
                 return False
-            check_here(record)
             number = self._number(uid) or 0
             if is_posted(self._db, number, item.key):
                 return False
+            check_takes(record)
             values = (number, item.key, item.kind, item.at, sealed(item), item.wakes, 0)
             if not self._db.execute(Q["post"], values).rowcount:
                 raise RunDamaged(record.id, f"the inbox item {item.key!r} is in one index and not in another; {REMEDY}")

@@ -12,7 +12,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.model import Order, Status
-from holdfast.stores.admission import SUSPECT, Candidate, Held, admitted, full_lanes, is_limited
+from holdfast.stores.admission import Candidate, Held, admitted, full_lanes, is_limited
+from holdfast.stores.base import SUSPECT
 from holdfast.stores.sqlite_file import Q
 from holdfast.stores.sqlite_rows import listed, rows_of
 
@@ -107,7 +108,7 @@ def _left_by(db: sqlite3.Connection, worker: str, order: Order) -> Iterator[tupl
     rows = rows_of(db, Q["left"] % (_marks(queues), _marks(names)), (worker, *queues, *names))
     for uid, lane, queue, epoch, crashes, crashed_at, seq in rows:
         suspect = crashed_at == seq and type(crashes) is int and crashes >= SUSPECT
-        yield queue, Candidate(uid, lane, epoch != 0, suspect)
+        yield queue, Candidate(uid, lane, epoch != 0, suspect, True, crashes if suspect else 0)
 
 
 def _marks(values: Collection[str]) -> str:

@@ -21,7 +21,7 @@ from holdfast.errors import (
     RunNotFound,
 )
 from holdfast.model import Change, Kind, RunRecord, Status
-from holdfast.stores.base import ANY, Store
+from holdfast.stores.base import ANY, SUSPECT, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import ALL, LEASE, Author, Opening, after, ids, make, put, refused
 
@@ -306,13 +306,31 @@ class HoldingContract(Opening):
         assert (held.crashes, held.crashed_at) == (0, -1)
 
     def test_holders_that_die_without_writing_are_counted(self, store: Store, other: Store, held: RunRecord) -> None:
-        for n, worker in enumerate(["west", "east", "west"], 1):
+        """Up to some number, whatever they did beside it; from then on only tries that the run is given alone."""
+        for alone, count in [(False, 1), (False, SUSPECT), (False, SUSPECT), (True, 3), (False, 3), (True, 4)]:
+            worker = "west" if held.worker == "east" else "east"
+            assert held.worker is not None
+            store.retire(held.worker)
+            store.enlist(worker, LEASE)
+            held = store.claim(held.uid, worker, alone=alone)
+            assert (held.crashes, held.crashed_at) == (count, 0)
+            assert other.journal(held.uid) == held
+
+    def test_what_is_no_progress_leaves_a_run_at_the_same_place(
+        self, store: Store, other: Store, author: Author, held: RunRecord
+    ) -> None:
+        for n, worker in enumerate(["west", "east"], 1):
             assert held.worker is not None
             store.retire(held.worker)
             store.enlist(worker, LEASE)
             held = store.claim(held.uid, worker)
-            assert (held.crashes, held.crashed_at) == (n, 0)
-            assert other.journal(held.uid) == held
+            assert (held.crashes, held.crashed_at) == (n, n - 1)
+            put(store, author.append(held, Kind.INTENDED, change=Change(stays=True)))
+            after = store.journal(held.uid)
+            assert after == other.journal(held.uid)
+            assert after is not None
+            assert (after.crashes, after.crashed_at, after.seq, after.status) == (n, n, n, Status.RUNNING)
+            held = after
 
     def test_a_holder_that_wrote_before_it_died_begins_the_count_anew(
         self, store: Store, author: Author, held: RunRecord

@@ -114,7 +114,8 @@ class MovingContract:
         record, entries = self.coming(author, wake_at=LATER, reason="why")
         store.adopt(record, entries, [item("k", wakes=False)], ["taken"])
         assert store.settle(record.uid, epoch=3, here=was)
-        expected = replace(record, status=was, away=None, was=None)
+        # Of what has ended nobody would take it in: so it is claimed once more.
+        expected = replace(record, status=Status.READY if was in ENDED else was, away=None, was=None)
         assert store.get("coming") == other.get("coming") == expected
         assert ([one.key for one in other.inbox(record.uid)], other.taken(record.uid)) == (["k"], ["taken"])
         assert not store.settle(record.uid, epoch=3, here=was)

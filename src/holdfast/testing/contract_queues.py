@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.model import Append, Backlog, Change, Kind, Limits, Order, RunRecord, Status
-from holdfast.stores.base import Store
+from holdfast.stores.base import SUSPECT, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, ids, item, make, put
 
@@ -245,6 +245,24 @@ class QueueContract:
         assert ids(store.take(order(suspects=0))) == ["sound"]
         assert ids(store.take(order())) == ["a"]
         assert ids(store.take(order())) == ["b"]
+
+    def test_one_that_keeps_killing_is_taken_alone_by_who_executes_nothing(self, store: Store, author: Author) -> None:
+        made = self.many_enqueued(store, author, "new", "left", "a", "b", "c")
+        store.enlist("dead", LEASE)
+        store.claim(made[1].uid, "dead")
+        for n in range(3):
+            for record in made[2:]:
+                store.enlist(f"dying {n}", LEASE)
+                store.claim(record.uid, f"dying {n}")
+                store.retire(f"dying {n}")
+        store.retire("dead")
+        for n, id in enumerate("abcabc"):  # the one that was least often
+            store.enlist(f"alone {n}", LEASE)
+            [taken] = store.take(order(worker=f"alone {n}", alone=True))
+            assert (taken.id, taken.crashes) == (id, SUSPECT + 1 + n // 3)
+            store.retire(f"alone {n}")
+        assert ids(store.take(order(suspects=0))) == ["left", "new"]
+        assert ids(store.take(order(worker="west", alone=True))) == ["a"]
 
     # --- at once
 

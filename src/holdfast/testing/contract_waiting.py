@@ -5,16 +5,30 @@ A part of `holdfast.testing.contract.StoreContract`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from holdfast.model import Change, Filter, Kind, RunRecord, Status
-from holdfast.stores.base import Store
+from holdfast.errors import InboxNotEmpty, RunEnded
+from holdfast.model import ENDED, Change, Filter, Kind, RunRecord, Status
+from holdfast.stores.base import ANY, Store
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.contract_author import LEASE, Author, Opening, after, ids, item, make, put, whole
+from holdfast.testing.contract_author import (
+    LEASE,
+    Author,
+    Opening,
+    after,
+    ids,
+    item,
+    make,
+    put,
+    refused,
+    snapshot,
+    whole,
+)
 
 
 class WaitingContract(Opening):
@@ -89,7 +103,7 @@ class WaitingContract(Opening):
         assert store.post(held.uid, item("k", wakes=False))
         assert store.journal(held.uid) == before
 
-    @pytest.mark.parametrize("status", [Status.READY, Status.BLOCKED, Status.COMPLETED, Status.FAILED])
+    @pytest.mark.parametrize("status", [Status.READY, Status.BLOCKED])
     def test_post_changes_no_other_status(self, store: Store, author: Author, held: RunRecord, status: Status) -> None:
         put(store, author.append(held, change=Change(status=status, release=True, reason="why")))
         before = store.journal(held.uid)
@@ -137,6 +151,75 @@ class WaitingContract(Opening):
         record = store.journal(held.uid)
         assert record is not None
         assert record.status is Status.WAITING
+
+    @pytest.mark.parametrize("status", sorted(ENDED))
+    @pytest.mark.parametrize("wakes", [True, False])
+    def test_post_to_a_run_that_has_ended_is_refused(
+        self, store: Store, other: Store, author: Author, held: RunRecord, status: Status, wakes: bool
+    ) -> None:
+        store.post(held.uid, item("before"))
+        change = Change(status=status, release=True)
+        put(store, author.append(held, Kind(status), took=("before",), change=change))
+        before = snapshot(store, held.uid)
+        for handle in (store, other):
+            with pytest.raises(RunEnded, match=str(status)):
+                handle.post(held.uid, item("k", wakes=wakes))
+            assert not handle.post(held.uid, item("before", wakes=wakes))
+        assert snapshot(store, held.uid) == before
+        again = store.claim(held.uid, "east", ANY)
+        put(store, author.append(again, change=Change(status=Status.READY, release=True)))
+        assert store.post(held.uid, item("k", wakes=wakes))  # it was not used
+
+    @pytest.mark.parametrize("status", sorted(ENDED))
+    @pytest.mark.parametrize("wakes", [True, False])
+    @pytest.mark.parametrize("kinds", [(), (Kind.DONE,), (Kind.DONE, Kind.COMPLETED)], ids=len)
+    def test_a_run_does_not_end_with_an_item_in_its_inbox(
+        self, store: Store, author: Author, held: RunRecord, status: Status, wakes: bool, kinds: tuple[Kind, ...]
+    ) -> None:
+        change = Change(status=status, release=True)
+        store.post(held.uid, item("a", wakes=wakes))
+        store.post(held.uid, item("b", wakes=wakes))
+        refused(store, author.append(held, *kinds, change=change), InboxNotEmpty)
+        refused(store, author.append(held, *kinds, change=change, took=("a",)), InboxNotEmpty)
+        put(store, author.append(held, *kinds, change=change, took=("a", "b")))
+        record = store.journal(held.uid)
+        assert record is not None
+        assert (record.status, record.worker) == (status, None)
+        assert store.inbox(held.uid) == []
+
+    def test_an_end_that_is_refused_leaves_the_other_writes_of_its_batch(
+        self, store: Store, author: Author, held: RunRecord
+    ) -> None:
+        other = store.claim(make(store, author.create("other")).uid, "east")
+        store.post(held.uid, item("k"))
+        ends = [
+            author.append(one, Kind.DONE, change=Change(status=Status.COMPLETED, release=True)) for one in (held, other)
+        ]
+        refusal, made = store.apply(ends)
+        assert type(refusal) is InboxNotEmpty
+        assert made is None
+        put(store, author.append(held, Kind.ANSWERED, took=("k",)))
+
+    def test_of_an_end_and_a_post_at_once_one_is_refused(self, store: Store, other: Store, author: Author) -> None:
+        for n in range(20):
+            held = store.claim(make(store, author.create(f"run {n}")).uid, "east")
+            end = author.append(held, Kind.DONE, change=Change(status=Status.COMPLETED, release=True))
+            start, posted = threading.Barrier(2), list[bool]()
+
+            def post(uid: str = held.uid, start: threading.Barrier = start, posted: list[bool] = posted) -> None:
+                start.wait()
+                try:
+                    posted.append(other.post(uid, item("k")))
+                except RunEnded:
+                    posted.append(False)
+
+            thread = threading.Thread(target=post)
+            thread.start()
+            start.wait()
+            [outcome] = store.apply([end])
+            thread.join()
+            assert [outcome is None] == [not one for one in posted]
+            assert len(store.inbox(held.uid)) == posted.count(True)
 
     def test_post_to_a_run_that_never_was_is_false(self, store: Store) -> None:
         assert not store.post("0" * 24, item("k"))

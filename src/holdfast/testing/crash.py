@@ -278,8 +278,8 @@ class CrashStore:
         self._after("apply")
         return outcomes
 
-    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
-        record = self._before("claim").claim(uid, worker, allow)
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
+        record = self._before("claim").claim(uid, worker, allow, alone=alone)
         self._after("claim")
         return record
 

@@ -37,6 +37,7 @@ from holdfast.errors import (
     NoCheckpoint,
     NonDeterminism,
     QuestionClosed,
+    RunEnded,
     RunExists,
     RunNotFound,
     Uncertain,
@@ -327,7 +328,7 @@ class StoreMachine(Stage):
     @precondition(lambda self: self.visible())
     @rule(side=sides, n=picks, key=keys)
     def mark(self, side: int, n: int, key: str) -> None:
-        """Needs no lease: without it, the mark waits in the inbox."""
+        """Needs no lease: while another one holds the run, the mark waits in the inbox. An ended run takes none."""
         self.tick()
         life, twin = self.lives[side], self.pick(n)
         self.bury(life, twin)
@@ -338,10 +339,15 @@ class StoreMachine(Stage):
                 twin.mark(key)
         else:
             new = not known and used not in twin.used
+            if new and twin.status in ENDED:
+                with pytest.raises(RunEnded):
+                    self.handle(life, twin).mark(key, "tool")
+                return
             assert self.handle(life, twin).mark(key, "tool") is new
             if new:
                 twin.used.add(used)
                 twin.inbox.append(("mark", key))
+                twin.record_unheld()
         self.compare(twin)
 
     # --- rules: pauses and ends
@@ -367,7 +373,7 @@ class StoreMachine(Stage):
     @precondition(lambda self: self.visible())
     @rule(side=sides, n=picks, which=picks, value=values)
     def answer(self, side: int, n: int, which: int, value: Any) -> None:
-        """Needs no lease: the answer waits in the inbox."""
+        """Needs no lease: while another one holds the run, the answer waits in the inbox."""
         self.tick()
         life, twin = self.lives[side], self.pick(n)
         self.bury(life, twin)
@@ -394,6 +400,8 @@ class StoreMachine(Stage):
             self.look(twin).answer(value, question=question.id)
         if life in twin.hands:
             twin.drain()
+        else:
+            twin.record_unheld()
         self.compare(twin)
 
     @precondition(lambda self: self.visible())
@@ -412,6 +420,7 @@ class StoreMachine(Stage):
                 run.complete(value)
 
         def then(_: None) -> None:
+            twin.drain()
             twin.write(Kind(status), ended=status, result=exact(None if fails else value), questions={})
             twin.let_go(status)
 

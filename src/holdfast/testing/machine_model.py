@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.engine import Holdfast
 from holdfast.engine.run import Run
-from holdfast.model import Kind, Status
+from holdfast.model import ENDED, Kind, Status
 from holdfast.testing.machine_world import exact
 
 # --- the model
@@ -154,6 +154,19 @@ class Twin:
             elif kind == "mark" and data not in now.done:
                 self.mark(data)
         self.inbox.clear()
+
+    def record_unheld(self) -> None:
+        """What was left for a run that nobody holds is in its journal at once, unless a rollback comes first."""
+        inbox, seq = list(self.inbox), self.seq
+        if self.holder is None and self.rolling is None and self.status not in ENDED:
+            self.drain()
+            self.inbox = inbox if self.seq == seq else []
+
+    def ahead(self) -> list[Moment]:
+        """The moments with what waits in the inbox already counted, as every view of the newest state does."""
+        twin = replace(self, moments=list(self.moments), inbox=list(self.inbox))
+        twin.drain()
+        return twin.moments
 
     def mark(self, key: str) -> None:
         """Add an effect that was made elsewhere."""

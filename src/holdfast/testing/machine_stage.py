@@ -245,10 +245,12 @@ class Stage(RuleBasedStateMachine):
     def compare_journal(self, twin: Twin, run: Run) -> None:
         """No gaps, the right kinds, nothing changed since it was read first, and the chain verifies."""
         history = run.history(limit=1000)
+        ahead = twin.ahead()
         assert [(entry.seq, entry.kind) for entry in history] == [
-            (seq, str(moment.kind)) for seq, moment in enumerate(twin.moments)
+            (seq, str(moment.kind)) for seq, moment in enumerate(ahead)
         ]
-        assert [entry.seq for entry in history if entry.live] == list(twin.now.live)
+        assert [entry.seq for entry in history if entry.live] == list(ahead[-1].live)
+        assert [entry.seq for entry in history if entry.pending] == list(range(twin.seq + 1, len(ahead)))
         assert [entry.seq for entry in history if entry.inherited] == list(range(twin.base))
         record = run._record()
         assert record.epoch == twin.epoch
@@ -257,6 +259,9 @@ class Stage(RuleBasedStateMachine):
         twin.hashes = hashes
         report = run.audit()
         assert (report.entries, report.redacted) == (twin.seq + 1, ())
+        assert report.pending == tuple(str(moment.kind) for moment in ahead[twin.seq + 1 :])
+        newest = run.checkpoint()
+        assert (set(newest.completed), set(newest.answers)) == (set(ahead[-1].done), set(ahead[-1].answers))
 
     def compare_moment(self, run: Run, seq: int, moment: Moment) -> None:
         """A checkpoint says what was acknowledged, whatever happened since."""

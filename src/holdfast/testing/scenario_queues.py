@@ -55,7 +55,7 @@ def _work(desk: Desk) -> None:
     hf = desk.hf
     intake = Intake(hf._engine, (QUEUE,))
     while any(info.status not in ENDED for info in hf.runs(limit=100)):
-        taken = intake.take(5, (), 1)
+        taken = intake.take(5, (), suspects=1, alone=True)
         if not taken and intake.wake is not None:
             hf._store.clock.sleep((intake.wake - hf._store.clock.now()) / 1_000_000)
         assert taken or intake.wake is not None, "a run is stranded"

@@ -168,10 +168,10 @@ class TurnStore:
         self.actor.after("apply")
         return outcomes
 
-    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE) -> RunRecord:
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
         self.actor.turn("claim")
         try:
-            record = self.raw.claim(uid, worker, allow)
+            record = self.raw.claim(uid, worker, allow, alone=alone)
         except HoldfastError as error:
             self._ledger.refused(uid, error)
             raise

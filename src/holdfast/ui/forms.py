@@ -13,7 +13,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engine.pauses import INTERRUPT
+from holdfast.engine.pauses import is_breakpoint
 from holdfast.views import Field, Question
 
 Widget = Literal["line", "lines", "number", "radio", "select", "date", "time", "moment", "group"]
@@ -80,11 +80,6 @@ class Control(Struct, frozen=True, kw_only=True):
         return self.field.required and self.field.default is None
 
 
-def is_interrupt(question: Question) -> bool:
-    """Whether there is nothing to tell: a graph stopped, and is only let go on."""
-    return question.output_key.startswith(INTERRUPT)
-
-
 def fields_of(question: Question) -> tuple[Field, ...]:
     """The fields that are asked for; of a question that takes anything, one that does."""
     return question.fields or (ANYTHING,)
@@ -92,7 +87,7 @@ def fields_of(question: Question) -> tuple[Field, ...]:
 
 def controls(question: Question, sent: Mapping[str, str] | None = None) -> tuple[Control, ...]:
     """The controls of a question, with what was sent before in them, or with their defaults."""
-    if is_interrupt(question):
+    if is_breakpoint(question):
         return ()
     fields = fields_of(question)
     single = question.single or not question.fields
@@ -162,8 +157,8 @@ def _by_line(field: Field) -> bool:
 
 def read(question: Question, sent: Mapping[str, str]) -> Any:
     """The answer that a browser sent. What cannot be read stays as the text that it is, for the question to refuse."""
-    if is_interrupt(question):
-        return None
+    if is_breakpoint(question):
+        return sent.get("go_on") != "no"
     if not question.fields:
         return _parsed(ANYTHING, sent.get("f0", ""))
     if question.single:

@@ -176,10 +176,12 @@ class Reel:
 
     def _intended(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         key, target = said["key"], one_line(said.get("target") or "")
+        declared = said.get("again", seq)
         if key in self._open:
-            self._begin_again(key, at, detail=target, declared=seq)
+            more = {} if "again" in said else {"detail": target, "declared": declared}
+            self._begin_again(key, at, **more)
         else:
-            self._begin(key, "step", seq, at, "work", live, status="started", detail=target, declared=seq)
+            self._begin(key, "step", seq, at, "work", live, status="started", detail=target, declared=declared)
 
     def _done(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         key = said["key"]

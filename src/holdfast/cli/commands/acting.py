@@ -26,7 +26,7 @@ from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import one_line, say, write_json
 from holdfast.cli.session import hints, open_questions
 from holdfast.engine import Holdfast
-from holdfast.engine.pauses import INTERRUPT
+from holdfast.engine.pauses import is_breakpoint
 from holdfast.engine.run import Run
 from holdfast.errors import AnswerRefused, QuestionClosed, UsageError
 from holdfast.views import Question
@@ -68,6 +68,7 @@ def finish(hf: Holdfast, run: Run, said: str, data: dict[str, Any], *, resume: b
 @click.argument("value", required=False, type=ANSWER, metavar="[JSON|TEXT|@FILE|-]")
 @click.option("--set", "given", multiple=True, type=PAIR, help="One field, as JSON or plain text. May be repeated.")
 @click.option("--question", metavar="ID", help="Which one, if several are open.")
+@click.option("--cancel", is_flag=True, help="At a breakpoint, with no: cancel the run, which keeps waiting otherwise.")
 @by_option
 @resume_option
 @with_store()
@@ -77,6 +78,7 @@ def answer_command(
     value: Typed | None,
     given: tuple[tuple[str, str], ...],
     question: str | None,
+    cancel: bool,
     by: str | None,
     resume: bool,
     as_json: bool,
@@ -86,7 +88,8 @@ def answer_command(
     Where one text or one choice is asked for, it may be given as it is; and yes or no where that is the question.
 
     The answer is checked against what was asked, and every problem is named. The first answer counts. A question of a
-    child is answered under the run that it is a part of, too.
+    child is answered under the run that it is a part of, too. At a breakpoint, yes lets the run go on; no leaves it
+    waiting, also with --resume.
 
     JSON: {"run": run, "answered": question id}.
     """
@@ -97,8 +100,8 @@ def answer_command(
     asker = hf.get(asked.run)
     is_given = given or was_given("value")
     can_be_asked = can_ask() and not as_json
-    if not is_given and not can_be_asked and asked.output_key.startswith(INTERRUPT):  # there is nothing to tell a graph
-        asker.answer(None, question=asked, by=by)
+    if not is_given and not can_be_asked and is_breakpoint(asked):
+        asker.answer(True, question=asked, by=by)
     elif not is_given:
         if not can_be_asked:
             raise UsageError(f"run {run!r} asks {asked.prompt!r}; give the answer as JSON, or with --set NAME=VALUE")
@@ -110,7 +113,14 @@ def answer_command(
     else:
         if given and value is not None:
             raise UsageError("give the answer as JSON or with --set, not both")
-        asker.answer(_from_fields(asked, given) if value is None else _from_text(asked, value), question=asked, by=by)
+        told = _from_fields(asked, given) if value is None else _from_text(asked, value)
+        asker.answer(told, question=asked, by=by)
+        if told is False and is_breakpoint(asked):
+            if cancel:
+                asker.cancel("no at a breakpoint", by=by)
+            kept = "Cancelled." if cancel else "It keeps waiting; answer yes, or cancel it."
+            finish(hf, handle, kept, {"answered": asked.id}, resume=False, as_json=as_json)
+            return
     finish(hf, handle, "Answered.", {"answered": asked.id}, resume=resume, as_json=as_json)
 
 

@@ -45,8 +45,8 @@ def audit_command(hf: Holdfast, runs: tuple[str, ...], wanted: dict[str, Any], h
     Keep the head that it gives elsewhere: given to a later audit, it also finds a history that was cut short. The exit
     status is 7 if one of them does not add up.
 
-    JSON: {"audits": [{"run": id, "entries": n, "redacted": [seq, …], "head": …}, …], "damaged": [{"run": id, "message":
-    …}, …]}.
+    JSON: {"audits": [{"run": id, "entries": n, "redacted": [seq, …], "head": …, "pending": [kind, …]}, …], "damaged":
+    [{"run": id, "message": …}, …]}.
     """
     if runs and wanted:
         raise UsageError("name the runs to audit, or say which by --status, --workflow and so on; not both")
@@ -65,7 +65,8 @@ def audit_command(hf: Holdfast, runs: tuple[str, ...], wanted: dict[str, Any], h
         else:
             if not as_json:
                 erased = f", {len(sound[-1].redacted)} erased" if sound[-1].redacted else ""
-                say(f"✓ {one_line(id)}  {sound[-1].entries} entries{erased}  {sound[-1].head}")
+                pending = f", {len(sound[-1].pending)} pending" if sound[-1].pending else ""
+                say(f"✓ {one_line(id)}  {sound[-1].entries} entries{erased}{pending}  {sound[-1].head}")
     if as_json:
         write_json({"audits": sound, "damaged": damaged})
     elif len(ids) != 1:

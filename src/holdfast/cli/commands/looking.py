@@ -193,11 +193,13 @@ def history_command(
 ) -> None:
     """List the entries of a run's journal, oldest first. What a rollback abandoned is in brackets.
 
+    What was acknowledged, and the holder of the run has not taken in yet, is the last, and pending.
+
     Beside its kind stands what an entry is about: a step, a node, a question. Of a run that is encrypted, with keys
     that are not here, or of an entry that is damaged, that is left out.
 
-    JSON, a line for each: {"run": id, "seq": n, "kind": …, "at": …, "about": …, "live": …, "inherited": …}, and with
-    --contents {"contents": …}.
+    JSON, a line for each: {"run": id, "seq": n, "kind": …, "at": …, "about": …, "live": …, "inherited": …, "pending":
+    …}, and with --contents {"contents": …}.
     """
     handle, left = hf.get(run), limit
     cursor = None if after is None else str(after)
@@ -207,10 +209,12 @@ def history_command(
             entry = handle.entry(info.seq) if contents else _read(handle, info)
             told = about(entry)
             if as_json:
-                line = entry_json(run, entry) | {"about": told, "live": info.live, "inherited": info.inherited}
+                flags = {"live": info.live, "inherited": info.inherited, "pending": info.pending}
+                line = entry_json(run, entry) | {"about": told, **flags}
                 write_json(line if contents else {name: value for name, value in line.items() if name != "contents"})
                 continue
-            text = f"{info.seq:>6}  {clock(info.at)}  {info.kind if info.live else f'({info.kind})'}"
+            kind_told = f"{info.kind} (pending)" if info.pending else info.kind if info.live else f"({info.kind})"
+            text = f"{info.seq:>6}  {clock(info.at)}  {kind_told}"
             said = short(entry.contents, 500) if contents else short(told or "", _ABOUT)
             say(f"{text:<46}  {said}".rstrip())
         left = None if left is None else left - len(page)

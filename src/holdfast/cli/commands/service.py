@@ -15,7 +15,7 @@ from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import clock, counted, one_line, say, write_json
 from holdfast.cli.session import prints_elsewhere
 from holdfast.cli.targets import TargetRefused, import_named, is_flow
-from holdfast.engine import Holdfast
+from holdfast.engine import MAX_CRASHES, Holdfast
 from holdfast.engine.define import registered_names
 from holdfast.errors import UsageError
 
@@ -30,6 +30,13 @@ from holdfast.errors import UsageError
 @click.option("--concurrency", "-c", type=click.IntRange(min=1), default=10, show_default=True, help="Runs at a time.")
 @click.option("--queue", "-q", "queues", multiple=True, default=["default"], show_default=True, help="May be repeated.")
 @click.option("--grace", type=SECONDS, default=30.0, show_default=True, help="How long steps have to end, such as 2m.")
+@click.option(
+    "--max-crashes",
+    type=click.IntRange(min=1),
+    default=MAX_CRASHES,
+    show_default=True,
+    help="Block a run that killed its process this often while that executed nothing else.",
+)
 @click.option("--flows", is_flag=True, help="Drive flows, too: whoever can write to the store decides what is run.")
 @click.option("--until-idle", is_flag=True, help="End when nothing is left to do or to wait for.")
 @click.option("--verbose", "-v", is_flag=True, help="Tell of each step.")
@@ -40,6 +47,7 @@ def worker_command(
     concurrency: int,
     queues: tuple[str, ...],
     grace: float,
+    max_crashes: int,
     flows: bool,
     until_idle: bool,
     verbose: bool,
@@ -67,6 +75,7 @@ def worker_command(
             "name the modules that declare the workflows, such as `holdfast worker orders`, or say --flows"
         )
     with told_on(as_json=as_json, level=logging.DEBUG if verbose else logging.INFO), prints_elsewhere(as_json):
+        hf._engine.max_crashes = max_crashes
         hf.work(concurrency=concurrency, queues=queues, until_idle=until_idle, grace=grace)
     if not as_json:
         _tell_left(hf, queues, [*modules, *(["--flows"] if flows else [])])

@@ -20,6 +20,8 @@ def named(run: Run, info: RunInfo, *, live: bool = False) -> list[tuple[int, str
         lives = {one.seq for one in run.history(after=after, limit=MOST) if one.live or not live}
     except HoldfastError:  # encrypted or damaged: its own page says so, and a number can still be typed
         return []
-    return [(one.seq, short(f"{one.kind} {about(one) or ''}".strip(), _LONG)) for one in entries if one.seq in lives][
-        ::-1
-    ]
+    return [
+        (one.seq, short(f"{one.kind} {about(one) or ''}".strip(), _LONG))
+        for one in entries
+        if one.seq in lives and not one.pending
+    ][::-1]

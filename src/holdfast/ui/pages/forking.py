@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 from starlette.responses import Response
 
+from holdfast.engine.pauses import is_breakpoint
 from holdfast.engine.run import Run
 from holdfast.errors import AnswerRefused, HoldfastError
 from holdfast.forms import load_form
@@ -116,7 +117,7 @@ def _past(run: Run, info: RunInfo) -> list[Past]:
             id=f"past{seq}", run=run.id, prompt=said["prompt"], fields=form.fields, seq=seq,
             output_key=said["output_key"], at=info.created_at, single=form.single, type=form.type,
         )  # fmt: skip
-        if not forms.is_interrupt(asked):
+        if not is_breakpoint(asked):
             found[said["key"]] = Past(said["key"], asked, answers.get(said["key"], UNSET))
     return list(found.values())[::-1]
 

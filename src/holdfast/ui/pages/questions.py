@@ -9,9 +9,10 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.engine import Holdfast
+from holdfast.engine.pauses import is_breakpoint
 from holdfast.errors import HoldfastError
 from holdfast.model import Status
-from holdfast.ui.forms import Control, controls, is_interrupt, placed
+from holdfast.ui.forms import Control, controls, placed
 from holdfast.ui.pages.addresses import with_query
 from holdfast.ui.pages.asking import Ask
 from holdfast.views import Question, RunInfo
@@ -33,7 +34,7 @@ class Form(Struct, frozen=True):
 def form(question: Question, sent: Mapping[str, str] | None = None, problems: tuple[str, ...] = ()) -> Form:
     """The form of a question."""
     made, rest = placed(controls(question, sent), problems)
-    return Form(question, made, rest, is_interrupt(question))
+    return Form(question, made, rest, is_breakpoint(question))
 
 
 class Asked:

@@ -33,7 +33,10 @@ TABS = (("Overview", ""), ("State", "state"), ("Effects", "effects"), ("Family",
 
 _GOES_ON = {Status.READY: "It goes on when {who}.", Status.RUNNING: "It goes on."}
 _DONE = {  # what was done, by the word in the address, and what is said of it while the run stands so
-    "answered": {status: f"Answered. {told}" for status, told in _GOES_ON.items()},
+    "answered": {
+        **{status: f"Answered. {told}" for status, told in _GOES_ON.items()},
+        Status.WAITING: "Answered. It keeps waiting.",
+    },
     "forked": {
         **{status: f"This is the new run. {told}" for status, told in _GOES_ON.items()},
         Status.WAITING: "This is the new run.",
@@ -114,7 +117,7 @@ def window(run: Run, top: Head, upto: int | None = None) -> Window:
     hi = info.seq if upto is None else min(upto, info.seq)
     lo = max(0, hi - WINDOW + 1)
     before = lo - 1
-    entries = _between(run, before if before >= 0 else 0, hi)
+    entries = _between(run, before if before >= 0 else 0, hi, pending=upto is None)
     lives = {
         one.seq: one.live for one in run.history(limit=len(entries) or 1, after=str(before - 1) if before > 0 else None)
     }
@@ -135,9 +138,10 @@ def _last(entries: list[EntryContents], info: RunInfo) -> datetime:
     return entries[-1].at if entries else info.updated_at
 
 
-def _between(run: Run, lo: int, hi: int) -> list[EntryContents]:
-    after = str(lo - 1) if lo else None
-    return list(run.entries(after=after, limit=hi - lo + 1))
+def _between(run: Run, lo: int, hi: int, *, pending: bool) -> list[EntryContents]:
+    """Entries with lo <= seq <= hi; and what was acknowledged, and its holder has not taken in yet."""
+    found = run.entries(after=str(lo - 1) if lo else None, limit=hi - lo + 1 + (WINDOW if pending else 0))
+    return [one for one in found if one.seq <= hi or (pending and one.pending)]
 
 
 def newest_outputs(run: Run, info: RunInfo) -> list[Output]:

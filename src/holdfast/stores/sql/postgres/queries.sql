@@ -55,8 +55,8 @@ SELECT n FROM {schema}.run WHERE uid = ANY(%s::text[]) ORDER BY uid FOR UPDATE
 SELECT uid, n FROM {schema}.run WHERE uid = ANY(%s::text[]) ORDER BY uid FOR KEY SHARE
 
 -- name: mail
-SELECT r.uid, i.key FROM {schema}.inbox i JOIN {schema}.run r ON r.n = i.run
-WHERE r.uid = ANY(%s::text[]) AND NOT i.taken AND i.wakes
+SELECT r.uid, i.key, i.wakes FROM {schema}.inbox i JOIN {schema}.run r ON r.n = i.run
+WHERE r.uid = ANY(%s::text[]) AND NOT i.taken
 
 -- name: insert_run
 INSERT INTO {schema}.run (uid, id, created_at, root, base, workflow, tags, lineage, key_id, key_blob,
@@ -72,7 +72,9 @@ SELECT made.n, e.* FROM made, {entries}
 RETURNING nextval({pulse})
 
 -- name: end_one
--- A run that ends: its last entries, and its release; nothing, if its fence or the end of its journal is another one.
+-- A run that ends: its last entries, and its release; nothing, if its fence or the end of its journal is another one, or
+-- if its inbox holds an item. The run is locked by a statement before this one: what a lock waits for, a statement sees
+-- only if it began after the wait.
 WITH held AS (
     SELECT n FROM {schema}.run WHERE uid = %s AND epoch = %s AND coalesce(worker, '') = %s AND NOT hidden
     AND status <> 'away'
@@ -81,6 +83,7 @@ WITH held AS (
     INSERT INTO {schema}.entry (run, seq, at, state, kind, hash, payload)
     SELECT held.n, e.* FROM held, {entries}
     WHERE EXISTS (SELECT 1 FROM {schema}.entry WHERE run = held.n AND seq = %s AND hash = %b)
+    AND NOT EXISTS (SELECT 1 FROM {schema}.inbox WHERE run = held.n AND NOT taken)
     RETURNING run
 )
 UPDATE {schema}.run SET status = %s, wake_at = %s, reason = %s, worker = NULL, crashes = 0
@@ -194,10 +197,10 @@ SELECT d.n FROM unnest(%(queues)s::text[]) q (name), {levels}, LATERAL (
 -- look for the dead at each of them.
 SELECT n FROM {schema}.run WHERE n = ANY(ARRAY(
     SELECT l.n FROM unnest(ARRAY({orphans})) o (n), LATERAL (
-        SELECT n, uid FROM {schema}.run
+        SELECT n, uid, crashes FROM {schema}.run
         WHERE n = o.n AND queue = ANY(%(queues)s::text[]) AND workflow = ANY(%(workflows)s::text[]) AND NOT hidden
         AND status IN ('ready', 'running', 'waiting') AND uid <> ALL(%(leave)s::text[]) OFFSET 0
-    ) l ORDER BY l.uid LIMIT %(limit)s
+    ) l ORDER BY l.crashes < {suspect}, l.crashes, l.uid LIMIT %(limit)s
 )) FOR NO KEY UPDATE SKIP LOCKED
 
 -- name: make_queues
