@@ -63,6 +63,7 @@ from holdfast.stores.postgres_guest import Host, PostgresGuest
 from holdfast.stores.postgres_lent import ENDS
 from holdfast.stores.postgres_link import (
     BEGIN,
+    UNLIMITED,
     Connection,
     Link,
     Rows,
@@ -71,7 +72,6 @@ from holdfast.stores.postgres_link import (
     commit,
     execute,
     limits,
-    no_limits,
     together,
 )
 from holdfast.stores.postgres_news import News
@@ -378,7 +378,7 @@ class PostgresStore:
         """Begin a transaction that may take as long as it likes; its number."""
         conn.execute(BEGIN)
         if conn.limited:
-            conn.execute(no_limits(conn))
+            conn.execute(UNLIMITED)
         [(xid, conn.session)] = execute(conn, self._q["own_xid"]).fetchall()
         return str(xid)
 
@@ -392,7 +392,7 @@ class PostgresStore:
             raise UsageError(f"the transaction was ended by the function's own SQL; {ENDS}")
         if touched is not None:
             raise UsageError(f"the table {touched} is Holdfast's own, and only Holdfast writes to it")
-        conn.execute(limits(conn, lock_timeout=FENCE))
+        conn.execute(limits(lock_timeout=FENCE))
         batch = Batch(self._q, [write], False)
         batch.begin(conn, inside=True)
         outcome, statements = batch.make(conn, write), batch.statements()
