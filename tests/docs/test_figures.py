@@ -71,7 +71,7 @@ def in_the_code() -> set[str]:
         f"{default(holdfast.open, 'effect_wait'):.0f} s",
         f"{postgres_link.PATIENCE:.0f} s",
         f"{postgres.STILL:.0f} s",
-        *(f"{value.removesuffix('s')} s" for value in (postgres_link._LIMITS | postgres_link._LIMITS_17).values()),
+        *(f"{value.removesuffix('s')} s" for value in (*postgres_link._LIMITS.values(), postgres_link._TRANSACTION[1])),
         f"{postgres_patrol.LIMIT:.0f} s",
         f"{postgres.LOOK_WHEN_TOLD:.0f} s",
         f"{default(holdfast.Holdfast.runs, 'limit')} runs",

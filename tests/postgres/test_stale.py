@@ -268,3 +268,20 @@ def test_what_is_taken_by_a_commit_that_comes_late_is_known(
     thread.join()
     assert [one.uid for one in taken] == [one.uid for one in made[:2]]
     assert [one.id for one in far.take(order)] == ["r2"]
+
+
+def test_a_transaction_has_a_limit_of_its_own_where_the_server_knows_one(store: PostgresStore, sql: Sql) -> None:
+    """From PostgreSQL 17 on; on older ones asking for it must not fail."""
+    [(version,)] = sql("SELECT current_setting('server_version_num')::integer")
+    knows = isinstance(version, int) and version >= 170000
+    asked = "SELECT current_setting('transaction_timeout', true)"
+    assert store._link.ask(asked) == [("90s" if knows else None,)]
+
+    def act(conn: Connection, again: bool) -> None:
+        begin(conn)
+        execute(conn, postgres_link.UNLIMITED)
+        assert execute(conn, asked).fetchall() == [("0" if knows else None,)]
+        execute(conn, postgres_link.LIMITED)
+        assert execute(conn, asked).fetchall() == [("90s" if knows else None,)]
+
+    store._link.call(act)

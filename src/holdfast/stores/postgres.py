@@ -63,6 +63,7 @@ from holdfast.stores.postgres_guest import Host, PostgresGuest
 from holdfast.stores.postgres_lent import ENDS
 from holdfast.stores.postgres_link import (
     BEGIN,
+    UNLIMITED,
     Connection,
     Link,
     Rows,
@@ -71,7 +72,6 @@ from holdfast.stores.postgres_link import (
     commit,
     execute,
     limits,
-    no_limits,
     together,
 )
 from holdfast.stores.postgres_news import News
@@ -96,7 +96,7 @@ NO_NEWS = ("worker", "queue")  # a heartbeat is no news, and neither is a lock
 LOOK, LOOK_WHEN_TOLD = 1.0, 5.0  # seconds
 _UNFIT = (psycopg.DataError, psycopg.errors.ProgramLimitExceeded)  # what PostgreSQL cannot keep
 MAX_KNOWN = 10_000  # claims that are remembered
-STILL = 10.0  # seconds without a word in a transaction that keeps locks, after which others end it; at most a lease
+STILL = 5.0  # seconds without a word in a transaction that keeps locks, after which others end it
 FENCE = "20s"  # for which a transaction of a user waits for its run
 _AWAITED = frozenset({Status.READY, Status.WAITING})
 MOST = 10_000  # runs of a tag that are looked at in one statement
@@ -139,7 +139,7 @@ class PostgresStore:
         self._appending = Appending(self._q)
         self._documents = Documents(self._link, self._q, self.clock)
         self._host = Host(self._link, self._q, self._news.at_commit)
-        self._enlisted: dict[str, float] = {}  # the leases of workers
+        self._enlisted: set[str] = set()
         self._claims: dict[str, int] = {}  # epochs that were given out, by uid
         self._unanswered: dict[str, tuple[RunRecord, RunRecord]] = {}  # before and after a claim that failed, by uid
         self._link.end_stale = self._end_stale
@@ -378,7 +378,7 @@ class PostgresStore:
         """Begin a transaction that may take as long as it likes; its number."""
         conn.execute(BEGIN)
         if conn.limited:
-            conn.execute(no_limits(conn))
+            conn.execute(UNLIMITED)
         [(xid, conn.session)] = execute(conn, self._q["own_xid"]).fetchall()
         return str(xid)
 
@@ -392,7 +392,7 @@ class PostgresStore:
             raise UsageError(f"the transaction was ended by the function's own SQL; {ENDS}")
         if touched is not None:
             raise UsageError(f"the table {touched} is Holdfast's own, and only Holdfast writes to it")
-        conn.execute(limits(conn, lock_timeout=FENCE))
+        conn.execute(limits(lock_timeout=FENCE))
         batch = Batch(self._q, [write], False)
         batch.begin(conn, inside=True)
         outcome, statements = batch.make(conn, write), batch.statements()
@@ -502,7 +502,7 @@ class PostgresStore:
 
     def enlist(self, worker: str, lease: float) -> None:
         self.beat(worker, lease)
-        self._enlisted[worker] = lease
+        self._enlisted.add(worker)
         self._link.ask(f"{self._q['forget_the_dead']} RETURNING 1", self._at())
 
     def beat(self, worker: str, lease: float) -> None:
@@ -520,12 +520,12 @@ class PostgresStore:
         ended = self._link.ask(self._q["end_stale"], self._stale(), urgent=True)
         if ended:
             text = "%s: ended %d sessions of Holdfast that kept locks and had sent nothing for %g s"
-            logging.getLogger("holdfast").warning(text, self.place, len(ended), self._stale()["still"])
+            logging.getLogger("holdfast").warning(text, self.place, len(ended), STILL)
             self._link.call(lambda conn, again: together(conn, (self._q["pulse"], ()), self._news.at_commit()))
 
     def _stale(self) -> dict[str, Any]:
-        """What the query ``stale`` is asked: for how long a session must have stood still."""
-        return {"tables": self._tables, "still": min([STILL, *self._enlisted.values()])}
+        """What the query ``stale`` is given."""
+        return {"tables": self._tables, "still": STILL}
 
     def _learn(self, statement: str, values: Any) -> bool:
         """Carry out a statement that tells the server's time, and something else, which is returned."""
@@ -536,7 +536,7 @@ class PostgresStore:
         return bool(told)
 
     def retire(self, worker: str) -> None:
-        self._enlisted.pop(worker, None)
+        self._enlisted.discard(worker)
         self._retire([worker])
 
     def _retire(self, workers: list[str]) -> None:

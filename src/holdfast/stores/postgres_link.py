@@ -58,7 +58,7 @@ BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 COMMITTED = "COMMIT"  # the tag that proves a commit; a transaction that failed is answered with ROLLBACK
 # Whoever stands still in the middle of a transaction must not hold up the others for ever.
 _LIMITS = {"idle_in_transaction_session_timeout": "10s", "lock_timeout": "5s", "statement_timeout": "60s"}
-_LIMITS_17 = {"transaction_timeout": "90s"}  # which PostgreSQL 17 is the first to know; a call takes no longer either
+_TRANSACTION = "transaction_timeout", "90s"  # which PostgreSQL 17 is the first to know; a call takes no longer either
 # How the server notices a dead client; `holdfast.stores.postgres_url` has the same for the client's side.
 _NETWORK = {
     "tcp_keepalives_idle": "15",
@@ -121,8 +121,7 @@ class Link:
             return self._connect()
         conn.prepared, conn.warnings = set(), []
         conn.add_notice_handler(partial(_note, conn.warnings))
-        settings = dict(_LIMITS_17) if conn.info.server_version >= 170000 else {}
-        wanted = [f"set_config('{name}', '{value}', false)" for name, value in settings.items()]
+        wanted = [_set(*_TRANSACTION, "false")]
         if "synchronous_commit" not in self._conninfo:  # which the URL may turn off
             wanted.append(SYNCED.format(local="false"))
         # Behind a pooler, who answers is not who was connected to: what was prepared there may be something else here,
@@ -279,18 +278,22 @@ def limited(conninfo: str) -> str:
     return make_conninfo(conninfo, options=f"{limits} {options}".strip())
 
 
-def limits(conn: Connection, **others: str) -> str:
+def _set(name: str, value: str, local: str) -> str:
+    """An expression that sets a parameter, if the server knows it."""
+    known = "current_setting('server_version_num')::integer >= 170000"
+    setting = f"set_config('{name}', '{value}', {local})"
+    return f"CASE WHEN {known} THEN {setting} END" if name == _TRANSACTION[0] else setting
+
+
+def limits(**others: str) -> str:
     """A statement that sets the limits of a transaction; some of them may be others."""
-    newer = _LIMITS_17 if conn.info.server_version >= 170000 else {}
-    chosen = {**_LIMITS, **newer, **others}
-    settings = [f"set_config('{name}', '{value}', true)" for name, value in chosen.items()]
+    chosen = {**_LIMITS, **dict([_TRANSACTION]), **others}
+    settings = [_set(name, value, "true") for name, value in chosen.items()]
     return f"SELECT {', '.join([*settings, SYNCED.format(local='true')])}"
 
 
-def no_limits(conn: Connection) -> str:
-    """A statement that lifts them: a transaction of a user takes as long as it takes."""
-    names = (*_LIMITS, *(_LIMITS_17 if conn.info.server_version >= 170000 else ()))
-    return "SELECT " + ", ".join(f"set_config('{name}', '0', true)" for name in names)
+LIMITED = limits()
+UNLIMITED = "SELECT " + ", ".join(_set(name, "0", "true") for name in (*_LIMITS, _TRANSACTION[0]))  # for a user's step
 
 
 def _note(warnings: list[str], notice: errors.Diagnostic) -> None:
@@ -321,7 +324,7 @@ def _fetched(cursors: Sequence[psycopg.Cursor[tuple[Any, ...]]]) -> list[Rows]:
 def _begin(conn: Connection) -> None:
     conn.execute(BEGIN)
     if not conn.limited:
-        conn.execute(limits(conn))
+        conn.execute(LIMITED)
 
 
 def together(conn: Connection, *statements: Statement) -> list[Rows]:

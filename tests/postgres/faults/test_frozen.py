@@ -34,7 +34,7 @@ def locks(fleet: Any) -> list[tuple[Any, ...]]:
 
 def freeze(proxy: Proxy, victim: Child, how: str) -> None:
     """Stop a worker, which the proxy has caught inside of a transaction."""
-    assert proxy.struck.wait(60)
+    assert proxy.struck.wait(120)
     if how == "stopped":
         victim.signal(signal.SIGSTOP)
         stat = Path(f"/proc/{victim.pid}/stat")
@@ -51,7 +51,7 @@ def thaw(proxy: Proxy, victim: Child, how: str) -> None:
         proxy.go_on()
     proxy.deliver()
     victim.process.terminate()
-    assert victim.process.wait(60) == 0
+    assert victim.process.wait(120) == 0
 
 
 def judge(fleet: Any, proxy: Proxy, detour: str, how: str, point: str, tally: Callable[..., None]) -> None:
@@ -59,14 +59,14 @@ def judge(fleet: Any, proxy: Proxy, detour: str, how: str, point: str, tally: Ca
     fleet.hf.queue("q", limit=2)
     runs = [fleet.hf.enqueue(labour.quick, world, n, id=f"quick-{n}", queue="q") for n in range(RUNS)]
     proxy.lose(POINTS[point], "hold")
-    victim = fleet.worker(detour, queues=["q"], silence=1.0)
+    victim = fleet.worker(detour, queues=["q"], lease=3.0)
     freeze(proxy, victim, how)
     assert locks(fleet)
-    healthy = fleet.worker(queues=["q"])
-    assert [run.result(timeout=60) for run in runs] == list(range(RUNS))
+    healthy = fleet.worker(queues=["q"], lease=3.0)
+    assert [run.result(timeout=120) for run in runs] == list(range(RUNS))
     thaw(proxy, victim, how)
     healthy.process.terminate()
-    assert healthy.process.wait(30) == 0
+    assert healthy.process.wait(120) == 0
     assert sorted(labour.happened(world)) == sorted(f"quick {n}" for n in range(RUNS))
     for run in runs:
         run.audit()
@@ -96,14 +96,14 @@ def test_a_run_whose_worker_stands_still_while_it_ends_it_is_ended_by_another(
     """Its row is locked, and who takes passes over what is locked."""
     world = fleet.trial.world
     run = fleet.hf.enqueue(labour.holding, world, id="holding")
-    victim = fleet.worker(detour, silence=1.0)
+    victim = fleet.worker(detour, lease=3.0)
     wait_until(lambda: labour.happened(world) == ["first"])
-    healthy = fleet.worker()
+    healthy = fleet.worker(lease=3.0)
     assert healthy.line() == "ready"
     proxy.lose(b"COMMIT\0", "hold")
     Path(f"{world}.first").touch()
     freeze(proxy, victim, how)
-    assert run.result(timeout=60) == ["first", "second", "third"]
+    assert run.result(timeout=120) == ["first", "second", "third"]
     thaw(proxy, victim, how)
     assert labour.happened(world) == ["first", "second", "third"]
     run.audit()
