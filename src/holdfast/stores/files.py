@@ -464,9 +464,8 @@ class FilesStore:
 
     def workers(self) -> list[Enlisted]:
         with self._root.translated():
-            names = [
-                name.removesuffix(".json") for name in sorted(os.listdir(self._in("workers"))) if name.endswith(".json")
-            ]
+            found = sorted(os.listdir(self._in("workers"))) if os.path.isdir(self._in("workers")) else []
+            names = [name.removesuffix(".json") for name in found if name.endswith(".json")]
             terms = {name: term for name in names if (term := self._term(name)) is not None}
             return [term.enlisted(name, self.clock, self._locks.is_running(name)) for name, term in terms.items()]
 
