@@ -104,7 +104,8 @@ class WorkerLocks:
 
     def _make(self, worker: str) -> None:
         path = self._path(worker)
-        os.makedirs(self.folder, exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(self.folder)  # and not what is above it: a store that was removed is not to come back
         lock = LockFile(os.open(path + ".new", os.O_CREAT | os.O_RDWR, 0o600))
         lock.take()
         os.rename(path + ".new", path)
