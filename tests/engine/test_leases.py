@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast import Holdfast, Status, clock
 from holdfast.clock import SystemClock
 from holdfast.errors import Claimed, LeaseLost
 from holdfast.stores.base import Term
+from holdfast.stores.locks import WorkerLocks
 from holdfast.testing import ManualClock
+from holdfast.testing.crash import Crash
 
 LEASE = 0.5
 
@@ -146,3 +149,28 @@ def test_a_worker_of_the_version_before_goes_by_the_wall_clock() -> None:
     assert not term.is_live(now, running=False)
     now.set_ahead(1)
     assert not term.is_live(now, running=True)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "files"])
+def test_who_dies_while_it_clears_away_the_dead_leaves_no_lease_without_a_lock(
+    memdir: Path, kind: str, kill: Callable[[Holdfast], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease whose lock is missing holds until its end, so the lease goes first."""
+    url = f"{kind}:///{memdir / 'store'}"
+    dead, clearing = holdfast.open(url), holdfast.open(url)
+    dead.run("run").claim()
+    kill(dead)
+
+    release = WorkerLocks.release
+
+    def release_and_die(self: WorkerLocks, worker: str) -> None:
+        release(self, worker)
+        kill(clearing)
+        raise Crash
+
+    monkeypatch.setattr(WorkerLocks, "release", release_and_die)
+    with pytest.raises(Crash):
+        clearing.run("other").claim()
+    monkeypatch.undo()
+    with holdfast.open(url) as hf, hf.run("run").claim():
+        pass

@@ -450,9 +450,10 @@ class FilesStore:
     def enlist(self, worker: str, lease: float) -> None:
         with self._root.translated():
             self._locks.hold(worker)
-            for gone in self._locks.sweep():
+            for gone in self._locks.ended():
                 with suppress(FileNotFoundError):
                     self._disk.unlink(self._in("workers", gone + ".json"))
+                self._locks.release(gone)
         self.beat(worker, lease)
 
     def beat(self, worker: str, lease: float) -> None:

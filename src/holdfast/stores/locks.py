@@ -130,15 +130,10 @@ class WorkerLocks:
             os.close(fd)
         return False
 
-    def sweep(self) -> list[str]:
-        """Remove the files of workers that have ended; their names."""
-        gone = []
-        for name in os.listdir(self.folder):
-            worker = name.removesuffix(".lock")
-            if worker != name and self.is_running(worker) is False:
-                self.release(worker)
-                gone.append(worker)
-        return gone
+    def ended(self) -> list[str]:
+        """The workers whose processes have ended. Forget their leases first, and only then `release` their locks."""
+        names = [name.removesuffix(".lock") for name in os.listdir(self.folder) if name.endswith(".lock")]
+        return [worker for worker in names if self.is_running(worker) is False]
 
     def workers(self) -> list[str]:
         """The workers that this handle holds locks for."""
