@@ -205,15 +205,15 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "zombie-executes-a-step",
         "src/holdfast/engine/worker.py",
-        "return lease.lapses == self.lapses and self._clock.monotonic() < self._until",
+        "return self._clock.monotonic() < self._until and lease.lapses == self.lapses",
         "return True",
         "tests/workflows/test_lapses.py",
     ),
     Mutant(
         "zombie-trusts-its-late-heartbeat",
         "src/holdfast/engine/worker.py",
-        "return lease.lapses == self.lapses and self._clock",
-        "return self._clock",
+        "self._until and lease.lapses == self.lapses",
+        "self._until",
         "tests/workflows/test_lapses.py",
     ),
     Mutant(

@@ -181,7 +181,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "lease-not-confirmed-before-the-act",
         f"{ENGINE}/acts.py",
-        "        yield from execution.unharmed(_ask(confirm))\n",
+        "                yield from execution.unharmed(_ask(confirm))\n",
         "",
         f'{WORKFLOWS}/test_effects.py -k "lease_is_confirmed"',
     ),

@@ -1,14 +1,23 @@
 """How long a claim holds. Real time, short leases."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast, Status
+import holdfast
+from holdfast import Holdfast, Status, clock
+from holdfast.clock import SystemClock
 from holdfast.errors import Claimed, LeaseLost
+from holdfast.stores.base import Term
+from holdfast.stores.locks import WorkerLocks
+from holdfast.testing import ManualClock
+from holdfast.testing.crash import Crash
 
 LEASE = 0.5
 
@@ -116,3 +125,52 @@ def test_what_dead_workers_left_is_removed(opened: Callable[..., Holdfast], kill
     if folder is not None:  # memory has no files
         assert [name for name in os.listdir(folder) if name.endswith(".lock")] == [f"{alive._engine.worker.name}.lock"]
     assert sorted(alive.recover()) == ["run-1", "run-2"]
+
+
+def test_all_processes_of_a_machine_name_the_same_boot() -> None:
+    asked = "from holdfast.clock import SystemClock; print(SystemClock().boot)"
+    told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
+    assert SystemClock().boot == int(told)
+    before, now, after = time.monotonic_ns(), SystemClock().monotonic(), time.monotonic_ns()
+    assert before // 1000 <= now <= after // 1000
+
+
+def test_a_system_that_does_not_name_its_boots(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Then locks alone tell that a worker of an earlier boot has ended."""
+    monkeypatch.setattr(clock, "BOOT_ID", str(tmp_path / "missing"))
+    assert clock._boot.__wrapped__() == (clock._boot() if clock._sysctl(b"kern.bootsessionuuid") else 0)
+    assert Term(0, boot=0, ends=SystemClock().monotonic() + 1_000_000).is_live(SystemClock(), running=False) is False
+
+
+def test_a_worker_of_the_version_before_goes_by_the_wall_clock() -> None:
+    now = ManualClock()
+    term = Term(now.now() + 1)
+    assert term.is_live(now, running=True)
+    assert not term.is_live(now, running=False)
+    now.set_ahead(1)
+    assert not term.is_live(now, running=True)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "files"])
+def test_who_dies_while_it_clears_away_the_dead_leaves_no_lease_without_a_lock(
+    memdir: Path, kind: str, kill: Callable[[Holdfast], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease whose lock is missing holds until its end, so the lease goes first."""
+    url = f"{kind}:///{memdir / 'store'}"
+    dead, clearing = holdfast.open(url), holdfast.open(url)
+    dead.run("run").claim()
+    kill(dead)
+
+    release = WorkerLocks.release
+
+    def release_and_die(self: WorkerLocks, worker: str) -> None:
+        release(self, worker)
+        kill(clearing)
+        raise Crash
+
+    monkeypatch.setattr(WorkerLocks, "release", release_and_die)
+    with pytest.raises(Crash):
+        clearing.run("other").claim()
+    monkeypatch.undo()
+    with holdfast.open(url) as hf, hf.run("run").claim():
+        pass

@@ -106,6 +106,17 @@ def test_a_database_or_folder_that_is_gone_is_noticed_at_the_next_write(url: str
         assert [info.id for info in hf.runs()] == (["of another store"] if how == "replaced" else [])
 
 
+def test_a_heartbeat_notices_it_too_and_makes_nothing_again(url: str, store: Path) -> None:
+    hf = holdfast.open(url)
+    hf.run("run").claim()
+    shutil.rmtree(store.parent)
+    with pytest.raises(StoreUnusable, match="removed"):
+        hf._engine.worker._extend()
+    assert not store.parent.exists()
+    with suppress(StoreUnusable):
+        hf.close()
+
+
 NOTICED = {
     ("sqlite", "removed"): "removed or replaced .*; open the store again",
     ("sqlite", "replaced"): "removed or replaced .*; open the store again",

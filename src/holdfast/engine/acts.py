@@ -143,10 +143,10 @@ def _at_most_once(
         attempt += 1
         written = yield from _intend(execution, intent)
         confirm = partial(execution.engine.worker.confirm, execution.lease)  # this process may have been stopped
-        yield from execution.unharmed(_ask(confirm))
         settled = {"key": key, "intent": written}
         try:
             with _acting(execution, key):
+                yield from execution.unharmed(_ask(confirm))
                 return (yield from once(execution, step, key, attempt, args, kwargs, settled))
         except NotDone as error:
             tell_time(settled, execution.active.get(key))
@@ -199,8 +199,8 @@ def _find_out(
     how = f"raised {begun.error}" if begun.error else "was begun and its process died"
     begun_by = begun.data.get("worker")
     if not begun.error and (yield from execution.unharmed(_ask(partial(_may_be_acting, execution, key, begun_by)))):
-        runs = f"was begun by {begun_by}, whose process still runs and may be acting; end that process"
-        execution.park(_doubt(execution, key, step, runs))
+        runs = f"was begun by {begun_by}, whose process still runs and may be acting"
+        execution.park(_doubt(execution, key, step, runs, first="end that process, then "))
     if step.checker is None:
         execution.park(_doubt(execution, key, step, how))
     token = current_scope.set(Scope(execution, "", (key, 0)))
@@ -225,10 +225,10 @@ def _find_out(
     return found if done else None
 
 
-def _doubt(execution: Execution, key: str, step: StepFunction[..., Any], how: str) -> str:
+def _doubt(execution: Execution, key: str, step: StepFunction[..., Any], how: str, *, first: str = "") -> str:
     if execution.lease.record.key_id is not None and " raised " in f" {how}":
         how = "raised an error"  # a reason stands in the clear, where nothing of an encrypted run may be read
-    ask = "" if step.checker is None else "; or run.unblock(), which asks its check"
+    ask = "" if step.checker is None else f"; or {first}run.unblock(), which asks its check"
     return (
         f"step {key!r} ({step.name}) {how}, and it is not known whether it was done; say what happened with "
         f"run.resolve({key!r}, done=True, result=...) or done=False{ask}"

@@ -50,7 +50,7 @@ class Worker:
 
     def is_sure_of(self, lease: Lease) -> bool:
         """Whether nobody can have claimed the run since this was known: the leases held all the time, and hold now."""
-        return lease.lapses == self.lapses and self._clock.monotonic() < self._until
+        return self._clock.monotonic() < self._until and lease.lapses == self.lapses  # see the order in `_extend`
 
     def confirm(self, lease: Lease) -> None:
         """Beat if the leases are about to end, and ask the store whether the run is still held here.
@@ -75,7 +75,7 @@ class Worker:
     def _extend(self) -> None:
         now = self._clock.monotonic()
         self.store.beat(self.name, self.lease)
-        self.lapses += self._clock.monotonic() >= self._until  # only then the beat was known to be made
+        self.lapses += self._clock.monotonic() >= self._until  # it is known only now that the beat was made
         self._until = now + int(self.lease * 1_000_000)
 
     def _beat(self) -> None:

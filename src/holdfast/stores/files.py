@@ -450,9 +450,10 @@ class FilesStore:
     def enlist(self, worker: str, lease: float) -> None:
         with self._root.translated():
             self._locks.hold(worker)
-            for gone in self._locks.sweep():
+            for gone in self._locks.ended():
                 with suppress(FileNotFoundError):
                     self._disk.unlink(self._in("workers", gone + ".json"))
+                self._locks.release(gone)
         self.beat(worker, lease)
 
     def beat(self, worker: str, lease: float) -> None:
@@ -464,9 +465,8 @@ class FilesStore:
 
     def workers(self) -> list[Enlisted]:
         with self._root.translated():
-            names = [
-                name.removesuffix(".json") for name in sorted(os.listdir(self._in("workers"))) if name.endswith(".json")
-            ]
+            found = sorted(os.listdir(self._in("workers"))) if os.path.isdir(self._in("workers")) else []
+            names = [name.removesuffix(".json") for name in found if name.endswith(".json")]
             terms = {name: term for name in names if (term := self._term(name)) is not None}
             return [term.enlisted(name, self.clock, self._locks.is_running(name)) for name, term in terms.items()]
 

@@ -157,7 +157,8 @@ class WorkerLocks:
 
     def _make(self, worker: str) -> None:
         path = self._path(worker)
-        os.makedirs(self.folder, exist_ok=True)
+        with suppress(FileExistsError):
+            os.mkdir(self.folder)  # and not what is above it: a store that was removed is not to come back
         lock = LockFile(os.open(path + ".new", os.O_CREAT | os.O_RDWR, 0o600))
         lock.take()
         os.rename(path + ".new", path)
@@ -184,15 +185,10 @@ class WorkerLocks:
             os.close(fd)
         return False
 
-    def sweep(self) -> list[str]:
-        """Remove the files of workers that have ended; their names."""
-        gone = []
-        for name in os.listdir(self.folder):
-            worker = name.removesuffix(".lock")
-            if worker != name and self.is_running(worker) is False:
-                self.release(worker)
-                gone.append(worker)
-        return gone
+    def ended(self) -> list[str]:
+        """The workers whose processes have ended. Forget their leases first, and only then `release` their locks."""
+        names = [name.removesuffix(".lock") for name in os.listdir(self.folder) if name.endswith(".lock")]
+        return [worker for worker in names if self.is_running(worker) is False]
 
     def workers(self) -> list[str]:
         """The workers that this handle holds locks for."""

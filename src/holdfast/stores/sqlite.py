@@ -488,10 +488,13 @@ class SqliteStore(SqliteFile):
     def enlist(self, worker: str, lease: float) -> None:
         with self._translated():
             self._locks.hold(worker)
-            gone = self._locks.sweep()
+            gone = self._locks.ended()
         with self._writing():
             self._db.executemany(Q["retire"], [(name,) for name in gone])
             self._beat(worker, lease)
+        with self._translated():
+            for name in gone:
+                self._locks.release(name)
 
     def beat(self, worker: str, lease: float) -> None:
         self._restore_locks(worker)

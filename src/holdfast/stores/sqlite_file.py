@@ -177,6 +177,7 @@ class SqliteFile:
         """Make the locks of this handle again if somebody has removed the folder. Until then leases alone decide."""
         with self._lock, self._translated():
             self._check_usable()
+            self._check_file()
             self._locks.restore(worker)
             if not self._writer_lock.is_at(self._writer_path):
                 lock, self._writer_lock = self._writer_lock, self._open_writer_lock()
