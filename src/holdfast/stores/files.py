@@ -33,7 +33,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.clock import Clock, SystemClock
@@ -47,6 +46,7 @@ from holdfast.errors import (
     RunEnded,
     RunExists,
     RunNotFound,
+    StoreDamaged,
     StoreError,
 )
 from holdfast.model import (
@@ -88,7 +88,18 @@ from holdfast.stores.files_documents import Documents
 from holdfast.stores.files_folder import RunFolder, build
 from holdfast.stores.files_queues import choose
 from holdfast.stores.files_root import Root
-from holdfast.stores.files_text import RunFile, Sketch, folder_name, id_in, line_text, sketch_in, uid_in
+from holdfast.stores.files_text import (
+    Damage,
+    RunFile,
+    Sketch,
+    folder_name,
+    id_in,
+    lease_text,
+    line_text,
+    read_lease,
+    sketch_in,
+    uid_in,
+)
 from holdfast.stores.locks import WorkerLocks
 
 LOOK_ANYWAY = 10.0  # seconds
@@ -457,15 +468,18 @@ class FilesStore:
     def beat(self, worker: str, lease: float) -> None:
         with self._root.translated(), self._beating:
             # Not synced: no worker lives on after a power failure.
-            until = msgspec.json.encode({"until": self.clock.now() + int(lease * 1_000_000)})
-            replace_file(self._disk, self._in("workers", worker + ".json"), until, sync=False)
+            until = self.clock.now() + int(lease * 1_000_000)
+            replace_file(self._disk, self._in("workers", worker + ".json"), lease_text(until), sync=False)
 
     def workers(self) -> list[Enlisted]:
         with self._root.translated():
             names = [
                 name.removesuffix(".json") for name in sorted(os.listdir(self._in("workers"))) if name.endswith(".json")
             ]
-            found = [(name, self._until(name)) for name in names]
+            try:
+                found = [(name, self._until(name)) for name in names]
+            except Damage as damage:
+                raise StoreDamaged(self.place, f"a file in workers/ is damaged ({damage}); remove it") from None
             return [Enlisted(name, until, self._alive(name)) for name, until in found if until is not None]
 
     def retire(self, worker: str) -> None:
@@ -475,15 +489,20 @@ class FilesStore:
             self._locks.release(worker)
 
     def _until(self, worker: str) -> int | None:
+        """Until when the leases of a worker hold, if it has any; raises `Damage`."""
         try:
             with open(self._in("workers", worker + ".json"), "rb") as file:
-                return msgspec.json.decode(file.read(), type=dict[str, int])["until"]
-        except (FileNotFoundError, KeyError, ValueError):
+                return read_lease(file.read())
+        except FileNotFoundError:
             return None
 
     def _alive(self, worker: str) -> bool:
-        until = self._until(worker)
-        return until is not None and until > self.clock.now() and self._locks.is_held(worker)
+        """Whether a worker lives. If its file is missing or damaged, the lock that it holds says so alone."""
+        lapsed = False
+        with suppress(Damage):
+            until = self._until(worker)
+            lapsed = until is not None and until <= self.clock.now()
+        return not lapsed and self._locks.is_held(worker)
 
     # --- whole runs
 

@@ -340,6 +340,10 @@ class _StoredItem(_Stored, frozen=True, kw_only=True):
     wakes: bool = True
 
 
+class _Lease(Struct, frozen=True):
+    until: int
+
+
 class _Marker(Struct, frozen=True):
     key: str
 
@@ -364,6 +368,16 @@ def marker_text(key: str) -> bytes:
 def read_marker(text: bytes) -> str:
     """The key of an item that was taken; raises `Damage`."""
     return _read_small(text, _Marker).key
+
+
+def lease_text(until: int) -> bytes:
+    """The file of a worker: until when its leases hold."""
+    return _line({"until": until})
+
+
+def read_lease(text: bytes) -> int:
+    """Until when the leases of a worker hold; raises `Damage`."""
+    return _read_small(text, _Lease).until
 
 
 def _read_small(text: bytes, kind: type[T]) -> T:

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from typing import Literal, NamedTuple
-from urllib.parse import quote
 
 import click
 
