@@ -13,7 +13,7 @@ from pgserver import Schemas
 from stocked import attempts, outcome, questions, stock, uids
 
 import holdfast
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, RunDamaged
 
 TABLES = ("meta", "run", "run_tag", "entry", "link", "inbox", "worker", "queue", "document")
 VALUES = {
@@ -117,3 +117,12 @@ def examined(url: str, known: dict[str, str]) -> list[str]:
         if kind == "bare":
             wrong.append(f"{name}: {type(value).__name__}: {value}")
     return wrong
+
+
+def test_a_rollback_that_the_journal_does_not_have_is_damage(postgres_url: str, postgres_schemas: Schemas) -> None:
+    with holdfast.open(postgres_url) as hf:
+        hf.run("run").save({})
+        schema = postgres_url.partition("schema=")[2]
+        postgres_schemas.execute(f"UPDATE {schema}.run SET rollback = 1")
+        with pytest.raises(RunDamaged, match="rollback"):
+            hf.get("run").save({})

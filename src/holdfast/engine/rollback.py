@@ -20,7 +20,7 @@ from holdfast.engine.pauses import drain
 from holdfast.engine.revived import note_revival
 from holdfast.engine.steps import effect
 from holdfast.engine.undo import check_findable, find
-from holdfast.errors import UndoRefused, UsageError
+from holdfast.errors import RunDamaged, UndoRefused, UsageError
 from holdfast.fold import Fold, Mark, rollback_plan
 from holdfast.journal import Data
 from holdfast.model import ENDED, Change, Kind, Rewind, Status
@@ -112,7 +112,9 @@ def begin_rollback(run: Run, lease: Lease, to: int, ending: Data, took: tuple[st
 def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
     """Carry a rollback that has begun to its end."""
     rolling = lease.fold.rolling
-    assert rolling is not None
+    if rolling is None:
+        problem = "its record says that a rollback has begun, and its journal does not"
+        raise RunDamaged(run.id, f"{problem}; restore the run from a backup")
     for seq in rolling.plan:
         mark = lease.fold.ledger[seq]
         if seq in lease.fold.undone or _action(mark) != "undo":
