@@ -26,8 +26,12 @@ FieldType = Literal[
 Bound = int | float | str | None
 
 
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999  # microseconds: the years 1 and 9999
+
+
 def moment(at: int) -> datetime:
-    """A stored time as a datetime in UTC."""
+    """A stored time as a datetime in UTC; one that no date has (to sleep for ever) as the first or the last date."""
+    at = min(max(at, _FIRST), _LAST)
     return datetime.fromtimestamp(at // 1_000_000, UTC).replace(microsecond=at % 1_000_000)
 
 

@@ -123,3 +123,18 @@ def test_a_file_that_is_missing(name: str, memdir: Path, filled: Any, examiner: 
     examine.examine(f"{name} missing", victim.url)
     examine.verdict()
     assert examine.errors.get("RunDamaged")
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b'{"until": 7}', b"\xff" * 40])
+def test_a_worker_whose_file_is_damaged_keeps_its_runs_while_it_lives(memdir: Path, damage: bytes) -> None:
+    url = f"files:///{memdir / 'store'}"
+    with holdfast.open(url) as hf, holdfast.open(url) as other:
+        run = hf.run("held")
+        run.claim()
+        [file] = (memdir / "store" / "workers").glob("*.json")
+        file.write_bytes(damage)
+        with pytest.raises(holdfast.Claimed):
+            other.get("held").claim()
+        with pytest.raises(holdfast.StoreDamaged, match="workers"):
+            other._store.workers()
+        run.release()

@@ -131,6 +131,8 @@ def test_what_others_commit_is_read_there(mount: Mount) -> None:
 
 def test_a_log_that_cannot_be_read_there_is_not_left_out(mount: Mount) -> None:
     """What its last writer committed is in it, so to read the file alone would give an older state."""
+    with holdfast.open(url_of("sqlite", mount.inside)) as hf:
+        hf.run("zero")
     hf = holdfast.open(url_of("sqlite", mount.inside))
     hf.run("one").save({"n": 1})
     parts = {path: path.read_bytes() for path in mount.inside.glob("runs.db*") if path.is_file()}

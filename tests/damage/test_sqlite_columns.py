@@ -104,7 +104,7 @@ def test_only_typed_errors_come_of_a_value_of_another_class(
     tried, wrong = 0, []
     cases = [(row, kind) for row in ROWS[table] for kind in VALUES]
     turn = columns().index((table, column))
-    for row, kind in sample(cases[turn % len(cases) :] + cases[: turn % len(cases)], 2)[:: sizes.size(1, 4)]:
+    for row, kind in sample(cases[turn % len(cases) :] + cases[: turn % len(cases)], 2)[:: sizes.size(2, 4)]:
         target = memdir / f"{tried}.db"
         shutil.copy(path, target)
         if not put(target, table, column, row, VALUES[kind]):

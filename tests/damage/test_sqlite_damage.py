@@ -16,7 +16,7 @@ import pytest
 import sizes
 
 import holdfast
-from holdfast import Keyring
+from holdfast import Keyring, workflow
 from holdfast.errors import StoreDamaged
 from holdfast.stores import sqlite_file
 
@@ -185,3 +185,34 @@ def test_a_value_of_another_type_is_damage(memdir: Path, column: str, stored: st
             hf.get("run").checkpoint(2)
         with pytest.raises(holdfast.RunDamaged, match="run"):
             hf.get("run").audit()
+
+
+@workflow
+def carry(what: str) -> str:
+    return what
+
+
+@pytest.mark.parametrize("stored", ["7", "1.5", "'text'", "NULL"])
+def test_an_entry_of_another_type_is_damage_in_a_transaction_of_the_user(memdir: Path, stored: str) -> None:
+    with holdfast.open(f"sqlite:///{memdir}/runs.db") as hf, closing(sqlite3.connect(memdir / "runs.db")) as db:
+        hf.enqueue(carry, "book", id="run")
+        with db:
+            db.execute("PRAGMA writable_schema = 1")
+            db.execute("UPDATE sqlite_schema SET sql = replace(sql, 'payload BLOB NOT NULL', 'payload BLOB')")
+        with closing(sqlite3.connect(memdir / "runs.db")) as other, other:
+            assert other.execute(f"UPDATE entry SET payload = {stored}").rowcount == 1
+        db.execute("BEGIN")
+        with pytest.raises(holdfast.RunDamaged, match="entry 0"):
+            hf.enqueue(carry, "book", id="run", within=db)
+
+
+def test_a_damaged_queue_name_hides_no_other_queue(memdir: Path) -> None:
+    with holdfast.open(f"sqlite:///{memdir}/runs.db") as hf:
+        for queue in ("north", "south"):
+            hf.enqueue(carry, queue, id=queue, queue=queue)
+        with closing(sqlite3.connect(memdir / "runs.db")) as db, db:
+            assert db.execute("UPDATE run SET queue = x'00ff' WHERE id = 'north'").rowcount == 1
+        assert [queue.name for queue in hf.list_queues()] == ["south"]
+        assert {info.id: info.status for info in hf.runs()} == {"north": "blocked", "south": "ready"}
+        with pytest.raises(holdfast.RunDamaged, match="north"):
+            hf.get("north")

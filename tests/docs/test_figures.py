@@ -18,10 +18,10 @@ from holdfast.engine.schedules import MAX_NAME
 from holdfast.engine.worker import DEFAULT_LEASE
 from holdfast.flow.secrets import SHORTEST
 from holdfast.importers.reading import MAX_DEPTH
-from holdfast.stores import postgres, postgres_link, postgres_patrol
+from holdfast.stores import postgres, postgres_link, postgres_patrol, sqlite_damage
 from holdfast.stores.base import MAX_ID
 from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite_file import BUSY_SECONDS, PAGE_SIZE
+from holdfast.stores.sqlite_file import BUSY_SECONDS, GLANCE, PAGE_SIZE
 from holdfast.ui import hooks
 from holdfast.ui.site import Limits
 
@@ -67,6 +67,9 @@ def in_the_code() -> set[str]:
         f"{default(Codec.__init__, 'max_depth')} levels",
         f"{MAX_DEPTH} levels",  # of what is imported
         f"{BUSY_SECONDS:.0f} s",
+        f"{GLANCE:.0f} s",
+        f"{sqlite_damage.MOST_BYTES >> 20} MiB",
+        f"{sqlite_damage.MOST_ENTRIES:,} entries",
         f"{DEFAULT_LEASE:.0f} s",
         f"{default(holdfast.open, 'effect_wait'):.0f} s",
         f"{postgres_link.PATIENCE:.0f} s",

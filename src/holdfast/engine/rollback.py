@@ -26,7 +26,16 @@ from holdfast.engine.revived import note_revival
 from holdfast.engine.steps import effect
 from holdfast.engine.undo import check_findable, find, is_at_hand
 from holdfast.engine.undo_call import UndoCall
-from holdfast.errors import HoldfastError, NoCheckpoint, StoreError, Uncertain, UndoFailed, UndoRefused, UsageError
+from holdfast.errors import (
+    HoldfastError,
+    NoCheckpoint,
+    RunDamaged,
+    StoreError,
+    Uncertain,
+    UndoFailed,
+    UndoRefused,
+    UsageError,
+)
 from holdfast.fold import Fold, Mark, Rolling, rollback_plan
 from holdfast.journal import Data
 from holdfast.model import ENDED, Change, Kind, Rewind, Status
@@ -207,7 +216,9 @@ def _ending_of(rolling: Rolling | None) -> Data:
 def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
     """Carry a rollback that has begun to its end, or to an undo that fails: then the run is blocked, and given up."""
     rolling = lease.fold.rolling
-    assert rolling is not None
+    if rolling is None:
+        problem = "its record says that a rollback has begun, and its journal does not"
+        raise RunDamaged(run.id, f"{problem}; restore the run from a backup")
     for seq in rolling.plan:
         mark = lease.fold.ledger[seq]
         if seq not in lease.fold.settled:

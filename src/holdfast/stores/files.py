@@ -33,7 +33,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.clock import Clock, SystemClock
@@ -47,6 +46,7 @@ from holdfast.errors import (
     RunEnded,
     RunExists,
     RunNotFound,
+    StoreDamaged,
     StoreError,
 )
 from holdfast.model import (
@@ -89,7 +89,18 @@ from holdfast.stores.files_documents import Documents
 from holdfast.stores.files_folder import RunFolder, build
 from holdfast.stores.files_queues import choose
 from holdfast.stores.files_root import Root
-from holdfast.stores.files_text import RunFile, Sketch, folder_name, id_in, line_text, sketch_in, uid_in
+from holdfast.stores.files_text import (
+    Damage,
+    RunFile,
+    Sketch,
+    folder_name,
+    id_in,
+    line_text,
+    read_term,
+    sketch_in,
+    term_text,
+    uid_in,
+)
 from holdfast.stores.locks import WorkerLocks
 
 LOOK_ANYWAY = 10.0  # seconds
@@ -460,14 +471,17 @@ class FilesStore:
         with self._root.translated(), self._beating:
             self._locks.restore(worker)
             # Not synced: no worker lives on after a power failure.
-            term = msgspec.json.encode(Term.of(self.clock, lease))
+            term = term_text(Term.of(self.clock, lease))
             replace_file(self._disk, self._in("workers", worker + ".json"), term, sync=False)
 
     def workers(self) -> list[Enlisted]:
         with self._root.translated():
             found = sorted(os.listdir(self._in("workers"))) if os.path.isdir(self._in("workers")) else []
             names = [name.removesuffix(".json") for name in found if name.endswith(".json")]
-            terms = {name: term for name in names if (term := self._term(name)) is not None}
+            try:
+                terms = {name: term for name in names if (term := self._term(name)) is not None}
+            except Damage as damage:
+                raise StoreDamaged(self.place, f"a file in workers/ is damaged ({damage}); remove it") from None
             return [term.enlisted(name, self.clock, self._locks.is_running(name)) for name, term in terms.items()]
 
     def retire(self, worker: str) -> None:
@@ -477,15 +491,21 @@ class FilesStore:
             self._locks.release(worker)
 
     def _term(self, worker: str) -> Term | None:
+        """Until when the leases of a worker hold, if it has any; raises `Damage`."""
         try:
             with open(self._in("workers", worker + ".json"), "rb") as file:
-                return msgspec.json.decode(file.read(), type=Term)
-        except (FileNotFoundError, ValueError):
+                return read_term(file.read())
+        except FileNotFoundError:
             return None
 
     def _alive(self, worker: str) -> bool:
-        term = self._term(worker)
-        return term is not None and term.is_live(self.clock, self._locks.is_running(worker))
+        """Whether a worker lives. If its file is missing or damaged, only the lock that it holds says so."""
+        running = self._locks.is_running(worker)
+        try:
+            term = self._term(worker)
+        except Damage:
+            term = None
+        return bool(running) if term is None else term.is_live(self.clock, running)
 
     # --- whole runs
 

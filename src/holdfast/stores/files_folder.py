@@ -434,8 +434,8 @@ class RunFolder:
         """The runs that were forked from this one, as (uid, id); a fork may have gone, or never have come to be."""
         found = []
         for uid in _listed(self._in("forks")):
-            with suppress(FileNotFoundError), open(self._in("forks", uid), encoding="utf-8", newline="") as file:
-                found.append((uid, file.read()))
+            with suppress(FileNotFoundError), open(self._in("forks", uid), "rb") as file:
+                found.append((uid, file.read().decode(errors="replace")))  # only a hint: the uid is its name
         return found
 
     def add_fork(self, uid: str, id: str) -> None:

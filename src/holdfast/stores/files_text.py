@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import InvalidId
 from holdfast.model import Change, Document, Entry, Item, RunRecord, Status
-from holdfast.stores.base import check_id
+from holdfast.stores.base import Term, check_id
 
 T = TypeVar("T")
 
@@ -364,6 +364,16 @@ def marker_text(key: str) -> bytes:
 def read_marker(text: bytes) -> str:
     """The key of an item that was taken; raises `Damage`."""
     return _read_small(text, _Marker).key
+
+
+def term_text(term: Term) -> bytes:
+    """The file of a worker: until when its leases hold."""
+    return _line(msgspec.structs.asdict(term))
+
+
+def read_term(text: bytes) -> Term:
+    """Until when the leases of a worker hold; raises `Damage`."""
+    return _read_small(text, Term)
 
 
 def _read_small(text: bytes, kind: type[T]) -> T:

@@ -27,6 +27,7 @@ from holdfast.errors import (
     RunDamaged,
     RunExists,
     RunNotFound,
+    StoreDamaged,
     StoreError,
     StoreUnreachable,
     UsageError,
@@ -79,7 +80,9 @@ from holdfast.stores.postgres_patrol import patrol
 from holdfast.stores.postgres_queues import Documents, Taking, backlog_of, taken
 from holdfast.stores.postgres_rows import (
     changing,
+    entry_of,
     given,
+    is_time,
     kept,
     key_digest,
     listed,
@@ -229,6 +232,8 @@ class PostgresStore:
 
     def workers(self) -> list[Enlisted]:
         rows = self._link.ask(self._q["workers"], self._at())
+        if not all(is_time(until) for _, until, _ in rows):
+            raise StoreDamaged(self.place, "what it says of a worker was changed by hand; start that worker again")
         return [Enlisted(given(name), until, alive, running=alive) for name, until, alive in rows]
 
     def orphans(self, limit: int = 100) -> list[RunRecord]:
@@ -275,17 +280,22 @@ class PostgresStore:
             statements.append((self._q["count"], (lo, hi, uid)))
         rows, *counted = self._link.call(lambda conn, again: together(conn, *statements))
         for id, base, newest, found in counted[0] if counted else ():
+            if type(base) is not int or type(id) is not str:
+                raise RunDamaged(str(id), "its record was changed by hand; restore the run from a backup")
             lowest, highest = max(lo, base), min(hi, newest)
             if found != max(highest - lowest + 1, 0):
                 problem = f"entries between {lowest} and {highest} are missing; restore the run from a backup"
                 raise RunDamaged(given(id), problem)
-        return [Entry(seq, given(kind), at, state, prev, own, data) for seq, kind, at, state, prev, own, data in rows]
+        return [entry_of(uid, row) for row in rows]
 
     def inbox(self, uid: str) -> list[Item]:
         return items_of(uid, self._link.ask(self._q["inbox"], (uid,)))
 
     def taken(self, uid: str) -> list[str]:
-        return sorted(given(key) for (key,) in self._link.ask(self._q["taken"], (uid,)))
+        keys = [key for (key,) in self._link.ask(self._q["taken"], (uid,))]
+        if not all(type(key) is str for key in keys):
+            raise RunDamaged(uid, "an inbox item was changed by hand; restore the run from a backup")
+        return sorted(map(given, keys))
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
         if not batch:
@@ -688,7 +698,12 @@ class PostgresStore:
 
 def items_of(uid: str, rows: Rows) -> list[Item]:
     """What the query ``inbox`` tells."""
-    return [item_of(uid, given(key), given(kind), at, data, int(wakes)) for key, kind, at, data, wakes in rows]
+    found: list[Item] = []
+    for key, kind, at, data, wakes in rows:
+        if type(key) is not str or type(kind) is not str or type(wakes) is not bool:
+            raise RunDamaged(uid, f"the inbox item {key!r} was changed by hand; restore the run from a backup")
+        found.append(item_of(uid, given(key), given(kind), at, data, int(wakes)))
+    return found
 
 
 def unshared(chain: Sequence[str], rows: Rows) -> list[str]:

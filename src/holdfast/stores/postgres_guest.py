@@ -19,7 +19,7 @@ from holdfast.model import Create, Entry, Filter, RunRecord
 from holdfast.stores.base import ending
 from holdfast.stores.joining import Ask, Asking
 from holdfast.stores.postgres_link import Link, Rows, Statement
-from holdfast.stores.postgres_rows import given, kept, listed, page, record_of, row_of
+from holdfast.stores.postgres_rows import entry_of, kept, listed, page, record_of, row_of
 
 TRIES = 5  # of finding the run that has an id, while others make and delete runs of it
 SERVER = "SELECT current_database(), pg_postmaster_start_time()::text"
@@ -105,7 +105,7 @@ class PostgresGuest:
 
     def entry(self, uid: str, seq: int) -> Asking[Entry | None]:
         rows = yield self._ask(self._q["read"], (uid, seq, seq))
-        return Entry(rows[0][0], given(rows[0][1]), *rows[0][2:]) if rows else None
+        return entry_of(uid, rows[0]) if rows else None
 
     def create(self, write: Create) -> Asking[RunRecord]:
         yield from self._meet()

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.clock import Clock
+from holdfast.errors import StoreDamaged
 from holdfast.model import Backlog, Document, Order, RunRecord, Status
 from holdfast.stores.admission import Candidate, Held, admitted, full_lanes, is_limited
 from holdfast.stores.base import LIVE, claimed, due_order, new_version
@@ -128,10 +129,10 @@ class Documents:
 
     def get(self, kind: str, name: str) -> Document | None:
         rows = self._link.ask(self._q["document"], (kept(kind), kept(name)))
-        return _document(rows[0]) if rows else None
+        return _document(self._link.place, rows[0]) if rows else None
 
     def all(self, kind: str) -> list[Document]:
-        found = [_document(row) for row in self._link.ask(self._q["documents"], (kept(kind),))]
+        found = [_document(self._link.place, row) for row in self._link.ask(self._q["documents"], (kept(kind),))]
         return sorted(found, key=lambda document: document.name)
 
     def put(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
@@ -158,5 +159,8 @@ class Documents:
         return self._link.call(act)
 
 
-def _document(row: tuple[Any, ...]) -> Document:
-    return Document(given(row[0]), row[1], row[2])
+def _document(place: str, row: tuple[Any, ...]) -> Document:
+    name, value, version = row
+    if type(value) is not bytes or type(version) is not int:
+        raise StoreDamaged(place, f"the document {name!r} was changed by hand; restore it from a backup")
+    return Document(given(name), value, version)

@@ -9,12 +9,13 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import RunDamaged
-from holdfast.model import Filter, Link, Rewind, RunRecord, Status
+from holdfast.model import Entry, Filter, Link, Rewind, RunRecord, Status
 from holdfast.stores.base import each_status, uids_within
-from holdfast.stores.sqlite_rows import after_prefix, newest_first, within
+from holdfast.stores.sqlite_rows import MAX_TIME, after_prefix, is_entry, is_stored_entry, newest_first, within
 
 KNOWN_STATUSES = frozenset(Status)
 ESCAPE = "\x1b"
+_NONE = type(None)
 _decode_lineage = msgspec.json.Decoder(tuple[Link, ...]).decode
 _decode_rewinds = msgspec.json.Decoder(tuple[Rewind, ...]).decode
 _decode_tags = msgspec.json.Decoder(dict[str, str]).decode
@@ -97,12 +98,37 @@ def row_of(record: RunRecord) -> tuple[Any, ...]:
     )
 
 
+_TEXT, _NUMBER, _BYTES, _FLAG = (str,), (int,), (bytes,), (bool,)
+_TEXT_OR_NONE, _NUMBER_OR_NONE, _BYTES_OR_NONE = (str, _NONE), (int, _NONE), (bytes, _NONE)
+_KINDS = (  # of the values of the query ``record``, without the first and those of the newest entry
+    *(_TEXT, _TEXT, _NUMBER, _BYTES, _NUMBER, _TEXT_OR_NONE, _TEXT, _TEXT, _TEXT_OR_NONE, _BYTES_OR_NONE),
+    *(_TEXT_OR_NONE, _NUMBER, _TEXT_OR_NONE, _TEXT_OR_NONE, _TEXT, _NUMBER, _TEXT_OR_NONE, _TEXT, _NUMBER_OR_NONE),
+    *(_NUMBER_OR_NONE, _TEXT_OR_NONE, _FLAG, _NUMBER, _NUMBER, _NUMBER),
+)
+
+
+def is_time(value: Any) -> bool:
+    """Whether this is a moment that was written; others have no date."""
+    return type(value) is int and 0 <= value < MAX_TIME
+
+
+def entry_of(uid: str, row: tuple[Any, ...]) -> Entry:
+    """The entry of a row of the query ``read``."""
+    seq, kind, at, state, prev, hash, payload = row
+    if not is_stored_entry(row) or prev is None:
+        raise RunDamaged(uid, f"entry {seq} is not what was written; restore the run from a backup")
+    return Entry(seq, given(kind), at, state, prev, hash, payload)
+
+
 def record_of(row: tuple[Any, ...]) -> RunRecord:
     """The record of a row of the query ``record``."""
     columns, (seq, hash, at, kind, state), (away, was) = row[1:26], row[26:31], row[31:]
-    id = given(columns[1])
+    id = given(columns[1]) if type(columns[1]) is str else str(columns[1])
     if seq is None:
         raise RunDamaged(id, "its entries are missing; restore the run from a backup")
+    sound = all(type(value) in kinds for value, kinds in zip(columns, _KINDS, strict=True))
+    if not sound or not is_time(columns[2]) or not is_entry(seq, kind, at, state, hash):
+        raise RunDamaged(id, "its record or its newest entry was changed by hand; restore the run from a backup")
     if columns[14] not in KNOWN_STATUSES or was not in (None, *KNOWN_STATUSES):
         raise RunDamaged(id, f"its status {columns[14]!r} is unknown here; a newer Holdfast wrote it")
     try:
@@ -149,7 +175,7 @@ def listed(row: tuple[Any, ...]) -> RunRecord:
         return record_of(row)
     except RunDamaged as damage:
         return RunRecord(
-            uid=row[1], id=given(row[2]), created_at=0, root=b"", status=Status.BLOCKED, reason=str(damage)
+            uid=str(row[1]), id=damage.run, created_at=0, root=b"", status=Status.BLOCKED, reason=str(damage)
         )
 
 

@@ -131,7 +131,7 @@ def _known(link: Link, conn: Connection) -> dict[str, int]:
 
 
 def _check(link: Link, known: dict[str, int]) -> None:
-    if not {"oldest_reader", "oldest_writer", "schema"} <= set(known):
+    if not all(type(known.get(name)) is int for name in ("oldest_reader", "oldest_writer", "schema")):
         raise StoreDamaged(link.place, "it does not say which format it has; restore it from a backup")
     if known["oldest_reader"] > READER or known["oldest_writer"] > WRITER:
         raise StoreTooNew(

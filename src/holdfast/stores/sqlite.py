@@ -68,10 +68,11 @@ from holdfast.stores.sqlite_damage import (
     REMEDY,
     check_documents,
     check_inbox,
-    check_no_document,
     check_no_id,
-    check_no_uid,
     check_tail,
+    is_known_document,
+    is_known_id,
+    is_known_uid,
     is_posted,
 )
 from holdfast.stores.sqlite_file import Q, SqliteFile
@@ -94,6 +95,8 @@ from holdfast.stores.sqlite_rows import (
     worker_row,
 )
 
+RECORD_BY_ID = f"{Q['record']} WHERE r.id = ? AND r.hidden = 0"
+RECORD_BY_UID = f"{Q['record']} WHERE r.uid = ?"
 APPEND = Q["append"]
 MAX_KNOWN = 10_000  # runs whose numbers are remembered
 
@@ -137,29 +140,30 @@ class SqliteStore(SqliteFile):
 
     def _by_id(self, db: sqlite3.Connection, id: str) -> RunRecord | None:
         """The record of a visible run. That there is none is said by two indexes."""
-        row = db.execute(f"{Q['record']} WHERE r.id = ? AND r.hidden = 0", (id,)).fetchone()
-        if row is None:
-            with _at_once(db):
-                row = db.execute(f"{Q['record']} WHERE r.id = ? AND r.hidden = 0", (id,)).fetchone()
+        row = db.execute(RECORD_BY_ID, (id,)).fetchone()
+        if row is None and is_known_id(db, id):
+            with _at_once(db):  # it was made just now; or is hidden; or the first index is damaged
+                row = db.execute(RECORD_BY_ID, (id,)).fetchone()
                 if row is None:
                     check_no_id(db, Q["record"], self.place, id)
         return record_of(row) if row else None
 
     def _by_uid(self, db: sqlite3.Connection, uid: str) -> RunRecord | None:
         """The record of a run, hidden or not. That there is none is said by two indexes."""
-        row = db.execute(f"{Q['record']} WHERE r.uid = ?", (uid,)).fetchone()
+        row = db.execute(RECORD_BY_UID, (uid,)).fetchone()
         if row is None and self._number_in(db, uid) is not None:  # it was made just now
-            row = db.execute(f"{Q['record']} WHERE r.uid = ?", (uid,)).fetchone()
+            row = db.execute(RECORD_BY_UID, (uid,)).fetchone()
         return record_of(row) if row else None
 
     def _number_in(self, db: sqlite3.Connection, uid: str) -> int | None:
         """The number of a run. That there is none is said by two indexes."""
         row = db.execute(Q["run_number"], (uid,)).fetchone()
-        if row is None:
+        if row is None and is_known_uid(db, uid):
             with _at_once(db):
                 row = db.execute(Q["run_number"], (uid,)).fetchone()
-                if row is None:
-                    check_no_uid(db, self.place, uid)
+                if row is None and is_known_uid(db, uid):
+                    problem = f"an index is damaged and does not have the run of uid {uid}"
+                    raise StoreDamaged(self.place, f"{problem}; {REMEDY}")
         return int(row[0]) if row else None
 
     def _current(self, uid: str) -> RunRecord | None:
@@ -167,7 +171,7 @@ class SqliteStore(SqliteFile):
         return self._by_uid(self._db, uid)
 
     def _put(self, record: RunRecord) -> None:
-        self._db.execute(Q["update_run"], (*row_of(record), record.uid))
+        self._db.execute(Q["update_run"], (*row_of(record)[3:], record.uid))
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         with self._reading() as db:
@@ -277,14 +281,25 @@ class SqliteStore(SqliteFile):
             return self._items(db, uid)
 
     def _items(self, db: sqlite3.Connection, uid: str) -> list[Item]:
-        number = self._number_in(db, uid) or 0
+        number = self._filled_inbox(db, uid)
+        if number is None:
+            return []
         rows = rows_of(db, Q["inbox"], (number,))
         check_inbox(db, number, uid)
         return [item_of(uid, *row) for row in rows]
 
+    def _filled_inbox(self, db: sqlite3.Connection, uid: str) -> int | None:
+        """The number of the run, if its inbox ever had an item."""
+        row = db.execute(Q["inbox_sizes"], (uid,)).fetchone()
+        if row is None:
+            return self._number_in(db, uid)
+        return int(row[0]) if row[1] or row[2] else None
+
     def taken(self, uid: str) -> list[str]:
         with self._reading() as db:
-            number = self._number_in(db, uid) or 0
+            number = self._filled_inbox(db, uid)
+            if number is None:
+                return []
             rows = rows_of(db, Q["taken"], (number,))
             check_inbox(db, number, uid)
         return [taken_of(uid, *row) for row in rows]
@@ -533,11 +548,12 @@ class SqliteStore(SqliteFile):
     def _document(self, db: sqlite3.Connection, kind: str, name: str) -> Document | None:
         """A document. That there is none is said by two indexes."""
         row = db.execute(Q["document"], (kind, name)).fetchone()
-        if row is None:
+        if row is None and is_known_document(db, kind, name):
             with _at_once(db):
                 row = db.execute(Q["document"], (kind, name)).fetchone()
-                if row is None:
-                    check_no_document(db, self.place, kind, name)
+                if row is None and is_known_document(db, kind, name):
+                    problem = f"the {kind} {name!r} is missing, and an index says that there is one"
+                    raise StoreDamaged(self.place, f"{problem}; {REMEDY}")
         return document_of(kind, self.place, *row) if row else None
 
     def documents(self, kind: str) -> list[Document]:

@@ -32,20 +32,24 @@ def check_no_id(db: sqlite3.Connection | sqlite3.Cursor, record: str, place: str
             raise StoreDamaged(place, f"an index is damaged and does not have the run {id!r}; {REMEDY}")
 
 
-def check_no_uid(db: sqlite3.Connection, place: str, uid: str) -> None:
-    """Raise if there is a run of this uid after all. In a transaction."""
+def is_known_id(db: sqlite3.Connection, id: str) -> bool:
+    """Whether the second index of ids has a run of this id, hidden or not."""
+    return db.execute("SELECT 1 FROM run INDEXED BY run_by_any_id WHERE id = ? LIMIT 1", (id,)).fetchone() is not None
+
+
+def is_known_uid(db: sqlite3.Connection, uid: str) -> bool:
+    """Whether the index by status has a run of this uid."""
     query = f"SELECT 1 FROM run INDEXED BY run_by_status WHERE status IN ({STATUSES}) AND uid = ?"
-    if db.execute(query, (uid,)).fetchone():
-        raise StoreDamaged(place, f"an index is damaged and does not have the run of uid {uid}; {REMEDY}")
+    return db.execute(query, (uid,)).fetchone() is not None
 
 
 def check_inbox(db: sqlite3.Connection, number: int, id: str) -> None:
     """Raise `RunDamaged` if the two indexes of the run's inbox do not have the same items, by one statement."""
     counting = "SELECT count(*) a, count(*) FILTER (WHERE taken = 0) o, count(*) FILTER (WHERE taken = 1) t FROM inbox"
     [counts] = db.execute(
-        f"SELECT x.a, x.o, x.t, y.a, y.o, y.t FROM ({counting} INDEXED BY inbox_by_key WHERE run = ?1) x, "
-        f"({counting} INDEXED BY inbox_again WHERE run = ?1) y",
-        (number,),
+        f"SELECT x.a, x.o, x.t, y.a, y.o, y.t FROM ({counting} INDEXED BY inbox_by_key WHERE run = ?) x, "
+        f"({counting} INDEXED BY inbox_again WHERE run = ?) y",
+        (number, number),
     )
     if counts[:3] != counts[3:] or counts[0] != counts[1] + counts[2]:
         raise RunDamaged(id, f"items of its inbox are missing or damaged; {REMEDY}")
@@ -57,19 +61,18 @@ def is_posted(db: sqlite3.Connection, number: int, key: str) -> bool:
     return db.execute(query, (number, key)).fetchone() is not None
 
 
-def check_no_document(db: sqlite3.Connection, place: str, kind: str, name: str) -> None:
-    """Raise if there is such a document after all. In a transaction."""
+def is_known_document(db: sqlite3.Connection, kind: str, name: str) -> bool:
+    """Whether the second index of documents has this one."""
     query = "SELECT 1 FROM document INDEXED BY document_by_name WHERE name = ? AND kind = ?"
-    if db.execute(query, (name, kind)).fetchone():
-        raise StoreDamaged(place, f"the {kind} {name!r} is missing, and an index says that there is one; {REMEDY}")
+    return db.execute(query, (name, kind)).fetchone() is not None
 
 
 def check_documents(db: sqlite3.Connection, place: str, kind: str) -> None:
     """Raise if the two indexes of documents do not have as many of this kind, by one statement."""
     counting = "SELECT count(*) FROM document"
     [(found, again)] = db.execute(
-        f"SELECT ({counting} NOT INDEXED WHERE kind = ?1), ({counting} INDEXED BY document_by_name WHERE kind = ?1)",
-        (kind,),
+        f"SELECT ({counting} NOT INDEXED WHERE kind = ?), ({counting} INDEXED BY document_by_name WHERE kind = ?)",
+        (kind, kind),
     )
     if found != again:
         raise StoreDamaged(place, f"it has {found} documents of the kind {kind}, and by an index {again}; {REMEDY}")

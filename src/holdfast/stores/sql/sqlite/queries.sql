@@ -30,7 +30,8 @@ INSERT INTO run (uid, id, created_at, root, base, workflow, tags, lineage, key_i
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: update_run
-UPDATE run SET uid = ?, id = ?, created_at = ?, root = ?, base = ?, workflow = ?, tags = ?, lineage = ?,
+-- Who a run is never changes. What is not named here keeps its index as it is.
+UPDATE run SET root = ?, base = ?, workflow = ?, tags = ?, lineage = ?,
                key_id = ?, key_blob = ?, queue = ?, priority = ?, lane = ?, parent = ?, status = ?, epoch = ?, worker = ?, rewinds = ?,
                rollback = ?, wake_at = ?, reason = ?, hidden = ?, chapter = ?, crashes = ?, crashed_at = ?, checksum = ?,
                away = ?, was = ?, newest = ?
@@ -106,6 +107,11 @@ WHERE e.run = ? AND e.seq BETWEEN ? AND ?
 
 -- name: mail
 SELECT 1 FROM inbox i JOIN run r ON r.n = i.run WHERE r.uid = ? AND i.taken = 0 AND i.wakes = 1 LIMIT 1
+
+-- name: inbox_sizes
+SELECT r.n, (SELECT count(*) FROM inbox INDEXED BY inbox_by_key WHERE run = r.n),
+       (SELECT count(*) FROM inbox INDEXED BY inbox_again WHERE run = r.n)
+FROM run r WHERE r.uid = ?
 
 -- name: inbox
 SELECT key, kind, at, payload, wakes FROM inbox INDEXED BY inbox_again WHERE run = ? AND taken = 0 ORDER BY n
