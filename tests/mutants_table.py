@@ -769,4 +769,33 @@ MUTANTS: list[Mutant] = [
         "",
         'tests/engine/test_sqlite.py -k "since_its_present_turn"',
     ),
+    # A store that is replaced while it is open
+    Mutant(
+        "older-contents-are-written-to",
+        "src/holdfast/stores/sqlite_file.py",
+        "        elif self._identity.is_older():\n",
+        "        elif False:\n",
+        'tests/processes/test_restored.py -k "copied"',
+    ),
+    Mutant(
+        "another-file-is-not-noticed",
+        "src/holdfast/stores/sqlite_identity.py",
+        "        if (found.st_dev, found.st_ino) != self._inode:\n            return None\n",
+        "",
+        'tests/processes/test_restored.py -k "renamed"',
+    ),
+    Mutant(
+        "log-of-another-file-is-used",
+        "src/holdfast/stores/sqlite_identity.py",
+        "        if self._stamp < self._noted() and",
+        "        if False and",
+        'tests/processes/test_restored.py -k "renamed"',
+    ),
+    Mutant(
+        "log-before-a-power-failure-is-refused",
+        "src/holdfast/stores/sqlite_identity.py",
+        "            return int(stamp) if boot and boot == _boot() else 0\n",
+        "            return int(stamp)\n",
+        'tests/processes/test_restored.py -k "reboot"',
+    ),
 ]

@@ -296,6 +296,7 @@ class SqliteStore(SqliteFile):
             turns = self._writer_lock
             try:  # see `_writing`
                 self._take_turn()
+                self._check_before_writing()
                 self._roll_back()
                 known = turns.in_a_row and _continues(self._last, write)
                 self._last = None
@@ -429,6 +430,7 @@ class SqliteStore(SqliteFile):
         with self._translated():
             self._locks.hold(worker)
             gone = self._locks.sweep()
+        self._stamp_file()
         with self._writing():
             self._db.executemany(Q["retire"], [(name,) for name in gone])
             self._beat(worker, lease)

@@ -11,6 +11,7 @@ import errno
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -23,6 +24,7 @@ from holdfast.errors import (
     StoreError,
     StoreFull,
     StoreReadOnly,
+    StoreReplaced,
     StoreTooNew,
     StoreUnusable,
     UsageError,
@@ -31,6 +33,7 @@ from holdfast.model import Append
 from holdfast.stores import busy
 from holdfast.stores.base import READER, WRITER
 from holdfast.stores.locks import Turns, WorkerLocks
+from holdfast.stores.sqlite_identity import OLDER, RAISE, RENAMED, Identity, Mark
 from holdfast.stores.sqlite_lent import LentConnection
 from holdfast.stores.sqlite_log import Log, log_of
 from holdfast.stores.sqlite_rows import tagged
@@ -90,7 +93,7 @@ class SqliteFile:
         self._lock = threading.RLock()
         self._last: Append | None = None  # the last write of this handle, if it was a plain step
         self._read_lock = threading.RLock()
-        self._log: Log | None = None  # where each commit is synced
+        self._log: Log | None = None
         with _forking, self._translated():
             self._open()
             _stores.add(self)
@@ -101,14 +104,16 @@ class SqliteFile:
         self._look()
         os.makedirs(self.path + ".locks", exist_ok=True)
         self._locks = WorkerLocks(self.path + ".locks")
+        self._notes = os.path.join(self.path + ".locks", "stamp")
         self._writer_lock = Turns(os.path.join(self.path + ".locks", "writer"))
         try:
+            self._check_log()
             self._db = self._connect(LentConnection)
             self._cursor: sqlite3.Cursor = self._db.cursor()
             try:
+                self._identify()
                 self._migrate()
-                if self._durability == "full":
-                    self._log = log_of(self.path)
+                self._log = log_of(self.path)
                 self._reader = self._connect(sqlite3.Connection)
                 self._watch = self._reader.cursor()
             except BaseException:  # also an interrupt: nothing stays open
@@ -124,6 +129,59 @@ class SqliteFile:
     def _take_turn(self) -> None:
         if not self._writer_lock.take_within(BUSY_SECONDS):
             raise StoreBusy(self.place, busy.told(self._writer_lock.holder(), BUSY_SECONDS))
+
+    # --- the file that was opened, and not another one
+
+    def _check_log(self) -> None:
+        """Before the file is opened: SQLite takes any log beside it for its own."""
+        if os.path.exists(self.path) and (problem := Identity(self.path, self._notes).foreign_log()):
+            raise StoreReplaced(self.place, problem)
+
+    def _identify(self) -> None:
+        self._identity = Identity(self.path, self._notes)
+        self._seen_by_writer = self._seen_by_reader = self._identity.mark()
+
+    def _check_before_reading(self) -> None:
+        mark = self._identity.mark()
+        if mark != self._seen_by_reader:
+            self._check_contents(mark)
+            self._seen_by_reader = mark
+
+    def _check_before_writing(self) -> None:
+        """In a turn. If another one made a checkpoint, the stamp is raised."""
+        mark = self._identity.mark()
+        if mark != self._seen_by_writer:
+            self._check_contents(mark)
+            self._raise_stamp()
+            self._seen_by_writer = self._identity.mark()
+
+    def _check_contents(self, mark: Mark | None) -> None:
+        if mark is None:
+            self._unusable = RENAMED
+        elif self._identity.is_older():
+            self._unusable = OLDER
+            if self._log is not None:
+                self._log.empty()  # it belongs to the contents before, and must not get into these
+        if self._unusable is not None:
+            raise StoreReplaced(self.place, f"{self._unusable}; open the store again")
+
+    def _raise_stamp(self) -> None:
+        self._db.execute(RAISE, (int(time.time() * 1_000_000),))
+
+    def _stamp_file(self) -> None:
+        """Raise the stamp in the file itself, so that older contents are known from now on."""
+        with self._lock, self._translated():
+            self._check_free()
+            try:
+                self._take_turn()
+                self._check_before_writing()
+                self._last = None
+                self._raise_stamp()
+                self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                self._check_contents(self._identity.mark())
+                self._seen_by_writer = self._seen_by_reader = self._identity.mark()
+            finally:
+                self._writer_lock.free()
 
     def _look(self) -> None:
         """Refuse a file that is not ours before anything is put beside it.
@@ -209,6 +267,7 @@ class SqliteFile:
             with self._translated():
                 try:  # an interrupt can come as soon as the lock is taken; to free one that is not held does no harm
                     self._take_turn()
+                    self._check_before_writing()
                     self._last = None
                     self._roll_back()
                     self._cursor.execute("BEGIN IMMEDIATE")
@@ -228,12 +287,14 @@ class SqliteFile:
     def _commit(self, statement: str = "COMMIT", values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """The moment at which a transaction becomes lasting: its end, or the one statement that it consists of."""
         log = self._log
-        if log is None:
-            return self._cursor.execute(statement, values)
-        before = log.length()
-        made = self._cursor.execute(statement, values)
-        if log.length() > before:
-            log.lengthen()
+        if log is None or self._durability != "full":
+            made = self._cursor.execute(statement, values)
+        else:
+            before = log.length()
+            made = self._cursor.execute(statement, values)
+            if log.length() > before:
+                log.lengthen()
+        self._seen_by_writer = self._identity.mark() or self._seen_by_writer  # a checkpoint of its own
         return made
 
     @contextmanager
@@ -242,6 +303,7 @@ class SqliteFile:
         with self._read_lock:
             self._check_usable()
             with self._translated():
+                self._check_before_reading()
                 yield self._reader
 
     @contextmanager
@@ -260,6 +322,7 @@ class SqliteFile:
         """See `Store.version`. The connection that reads notices the commits of all others, also of our own."""
         with self._read_lock:
             self._check_usable()
+            self._check_before_reading()
             try:
                 [version] = self._watch.execute("PRAGMA data_version").fetchone()
             except sqlite3.Error as error:
@@ -277,7 +340,8 @@ class SqliteFile:
 
     def _check_usable(self) -> None:
         if self._unusable is not None:
-            raise StoreUnusable(self.place, f"{self._unusable}; open the store again")
+            kind = StoreReplaced if self._unusable in (RENAMED, OLDER) else StoreUnusable
+            raise kind(self.place, f"{self._unusable}; open the store again")
 
     def _check_free(self) -> None:
         """The lock is held, so it is this very thread whose transaction is under way."""
