@@ -171,6 +171,7 @@ class SqliteFile:
     def _stamp_file(self) -> None:
         """Raise the stamp in the file itself, so that older contents are known from now on."""
         with self._lock, self._translated():
+            self._check_usable()
             self._check_free()
             try:
                 self._take_turn()
