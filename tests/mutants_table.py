@@ -184,8 +184,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "removed-database-written-to",
         "src/holdfast/stores/sqlite_file.py",
-        "        if found is None or found.st_ino != self._file.st_ino or found.st_dev != self._file.st_dev:\n",
-        "        if False:\n",
+        "            self._check_contents(mark)\n            self._raise_stamp()\n",
+        "            self._raise_stamp()\n",
         f'{PROCESSES}/test_removals.py -k "database"',
     ),
     Mutant(
@@ -1025,5 +1025,34 @@ MUTANTS: list[Mutant] = [
         "        os.pwrite(self.fd, _MARK.pack(self._pid, time.time()), 0)\n",
         "",
         'tests/engine/test_sqlite.py -k "since_it_took_the_lock"',
+    ),
+    # A store that is replaced while it is open
+    Mutant(
+        "older-contents-are-written-to",
+        "src/holdfast/stores/sqlite_file.py",
+        "        elif self._identity.is_older():\n",
+        "        elif False:\n",
+        'tests/processes/test_restored.py -k "copied"',
+    ),
+    Mutant(
+        "another-file-is-not-noticed",
+        "src/holdfast/stores/sqlite_identity.py",
+        "        if (found.st_dev, found.st_ino) != self._inode:\n            return None\n",
+        "",
+        'tests/processes/test_restored.py -k "renamed"',
+    ),
+    Mutant(
+        "log-of-another-file-is-used",
+        "src/holdfast/stores/sqlite_identity.py",
+        "        if self._stamp < self._noted() and",
+        "        if False and",
+        'tests/processes/test_restored.py -k "renamed"',
+    ),
+    Mutant(
+        "log-before-a-power-failure-is-refused",
+        "src/holdfast/stores/sqlite_identity.py",
+        "            return int(stamp) if boot and boot == _boot() else 0\n",
+        "            return int(stamp)\n",
+        'tests/processes/test_restored.py -k "reboot"',
     ),
 ]

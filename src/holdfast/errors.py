@@ -57,6 +57,7 @@ A class's docstring is its default message. A message names the thing, the place
     │   ├── StoreUnreachable       the database cannot be reached
     │   ├── StoreTooNew            written for a newer Holdfast
     │   ├── StoreUnusable          closed, poisoned by a failed sync, or carried over a fork
+    │   │   └── StoreReplaced      another file or folder is in its place, such as a restored backup
     │   └── BackupDamaged
 """
 
@@ -385,6 +386,10 @@ class StoreTooNew(StoreError):
 
 class StoreUnusable(StoreError):
     """this handle can no longer be used; open the store again."""
+
+
+class StoreReplaced(StoreUnusable):
+    """the store was replaced while it was open, by a restored backup, say; open the store again."""
 
 
 class BackupDamaged(StoreError):

@@ -8,7 +8,7 @@ import pytest
 from holdfast.model import Kind
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/**/*.md"))]
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 TEST = re.compile(r"`((?:tests|src)/[\w/]+\.py)::(\w+)`")
 
@@ -53,6 +53,16 @@ def test_every_guarantee_names_its_tests() -> None:
     parts = re.split(r"^\*\*\d+\. ", text, flags=re.MULTILINE)[1:]
     assert numbers == [str(number) for number in range(1, 28)]
     assert all(TEST.search(part) for part in parts)
+
+
+def test_every_defence_names_its_tests() -> None:
+    text = (ROOT / "SECURITY.md").read_text()
+    _, _, defences = text.partition("## What Holdfast defends against")
+    parts = re.split(r"^\*\*", defences.partition("\n## ")[0], flags=re.MULTILINE)[1:]
+    assert len(parts) >= 10
+    assert [part for part in parts if not TEST.search(part)] == []
+    for linking in ("README.md", "docs/index.md"):
+        assert "SECURITY.md)" in (ROOT / linking).read_text()
 
 
 def test_every_kind_of_entry_is_explained() -> None:

@@ -21,7 +21,7 @@ Report = TypeVar("Report", pytest.TestReport, pytest.CollectReport)
 
 
 STORES = ("memory", "files", "sqlite", "postgres")
-ON_EVERY_STORE = ("contract", "crash", "damage", "model")
+ON_EVERY_STORE = ("contract", "crash", "damage", "golden", "model")
 UNCOVERED = pytest.StashKey[list[str]]()  # see tests/test_selection.py
 
 
@@ -55,7 +55,7 @@ def pytest_collection_finish() -> None:
 def _keep_one_store(items: list[pytest.Item]) -> None:
     """Of a test that runs on several stores, SQLite among them, leave the others to `make test-all`.
 
-    But for what makes stores alike: the contract, crash points, random histories and damage.
+    But for what makes stores alike: the contract, crash points, random histories and damage, and stored formats.
     """
     chosen = [item for item in items if item.path.parent.name not in ON_EVERY_STORE]
     stores = {item: found for item in chosen if (found := _store_of(item))}

@@ -11,7 +11,15 @@ from typing import NoReturn
 
 import msgspec
 
-from holdfast.errors import StoreDamaged, StoreError, StoreFull, StoreReadOnly, StoreTooNew, StoreUnusable
+from holdfast.errors import (
+    StoreDamaged,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreReplaced,
+    StoreTooNew,
+    StoreUnusable,
+)
 from holdfast.stores.base import READER, WRITER
 from holdfast.stores.disk import Disk, replace_file
 from holdfast.stores.locks import LockFile
@@ -19,6 +27,10 @@ from holdfast.stores.mounts import check_disk
 
 FORMAT = "holdfast files"
 FOLDERS = ("runs", "hidden", "workers")
+REPLACED = (
+    "another folder was put in its place while it was open, such as a restored backup, or it was removed; "
+    "open the store again"
+)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR)
@@ -45,6 +57,7 @@ class Root:
         self._unusable: str | None = None
         self._synced = False
         self._rung = 0
+        self._inode: tuple[int, int] | None = None  # of the folder that was opened
 
     def within(self, *names: str) -> str:
         """The path of something in the folder."""
@@ -61,6 +74,15 @@ class Root:
             if not os.path.exists(self.within("holdfast.json")):
                 self._found()
             self._check_format()
+            self._inode = self._present()
+
+    def _present(self) -> tuple[int, int] | None:
+        """Which folder the path names now."""
+        try:
+            found = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return found.st_dev, found.st_ino
 
     def _found(self) -> None:
         try:
@@ -129,6 +151,8 @@ class Root:
             raise StoreUnusable(self.place, f"{self._unusable}; open the store again")
         if os.getpid() != self._pid:
             raise StoreUnusable(self.place, "it was opened before os.fork(); open the store again in the child")
+        if self._inode is not None and self._present() != self._inode:
+            raise StoreReplaced(self.place, REPLACED)
 
     @contextmanager
     def translated(self) -> Iterator[None]:

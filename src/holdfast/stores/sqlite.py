@@ -362,8 +362,8 @@ class SqliteStore(SqliteFile):
                 self._check_free()
             try:  # see `_writing`
                 self._take_turn()
+                self._check_before_writing()
                 self._roll_back()
-                self._check_file()
                 return self._commit(APPEND, values).rowcount
             except sqlite3.Error as error:
                 self._raise(error)
@@ -504,6 +504,7 @@ class SqliteStore(SqliteFile):
         with self._translated():
             self._locks.hold(worker)
             gone = self._locks.ended()
+        self._stamp_file()
         with self._writing():
             self._db.executemany(Q["retire"], [(name,) for name in gone])
             self._beat(worker, lease)

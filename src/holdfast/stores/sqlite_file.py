@@ -11,6 +11,7 @@ import errno
 import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -24,6 +25,7 @@ from holdfast.errors import (
     StoreError,
     StoreFull,
     StoreReadOnly,
+    StoreReplaced,
     StoreTooNew,
     StoreUnusable,
     UsageError,
@@ -33,6 +35,7 @@ from holdfast.stores.base import READER, WRITER
 from holdfast.stores.locks import Presence, WorkerLocks, WriterLock
 from holdfast.stores.mounts import check_disk
 from holdfast.stores.sqlite_damage import REMEDY, glance
+from holdfast.stores.sqlite_identity import OLDER, RAISE, REMOVED, Identity, Mark
 from holdfast.stores.sqlite_lent import LentConnection
 from holdfast.stores.sqlite_log import Log, log_of
 from holdfast.stores.sqlite_rows import tagged
@@ -90,11 +93,12 @@ class SqliteFile:
         self.place = f"sqlite:///{self.path}"
         self._durability = durability
         self._unusable: str | None = None
+        self._notes = os.path.join(self.path + ".locks", "stamp")
         self._read_only: str | None = None  # why it cannot be written, if so
         self._presence: Presence | None = None
         self._lock = threading.RLock()
         self._read_lock = threading.RLock()
-        self._log: Log | None = None  # where each commit is synced
+        self._log: Log | None = None
         with _forking, self._translated():
             self._open()
             _stores.add(self)
@@ -105,6 +109,7 @@ class SqliteFile:
         try:
             check_disk(self.place, os.path.dirname(self.path))
             self._look()
+            self._check_log()
             self._open_to_write()
         except (OSError, sqlite3.OperationalError) as error:
             if not _is_refused(error) or not os.path.isfile(self.path):
@@ -132,6 +137,7 @@ class SqliteFile:
             self._reader.close()
             self._db.close()
             raise
+        self._identify()
         self._cursor: sqlite3.Cursor = self._db.cursor()
         self._watch = self._reader.cursor()
 
@@ -145,12 +151,11 @@ class SqliteFile:
             self._db = self._connect(LentConnection)
             self._cursor = self._db.cursor()
             try:
-                self._file = os.stat(self.path)
+                self._identify()
                 self._migrate()
                 if unclean and (damage := glance(self._db, GLANCE)) is not None:
                     raise StoreDamaged(self.place, f"it was not closed, and is damaged now: {damage}; {REMEDY}")
-                if self._durability == "full":
-                    self._log = log_of(self.path)
+                self._log = log_of(self.path)
                 self._reader = self._connect(sqlite3.Connection)
                 self._watch = self._reader.cursor()
             except BaseException:  # also an interrupt: nothing stays open
@@ -177,7 +182,8 @@ class SqliteFile:
         """Make the locks of this handle again if somebody has removed the folder. Until then leases alone decide."""
         with self._lock, self._translated():
             self._check_usable()
-            self._check_file()
+            if self._identity.mark() is None:
+                self._check_contents(None)
             self._locks.restore(worker)
             if not self._writer_lock.is_at(self._writer_path):
                 lock, self._writer_lock = self._writer_lock, self._open_writer_lock()
@@ -186,6 +192,59 @@ class SqliteFile:
     def _take_turn(self) -> None:
         if not self._writer_lock.take_within(BUSY_SECONDS):
             raise StoreBusy(self.place, busy.told(self._writer_lock.holder(), BUSY_SECONDS))
+
+    # --- the file that was opened, and not another one
+
+    def _check_log(self) -> None:
+        """Before the file is opened: SQLite takes any log beside it for its own."""
+        if os.path.exists(self.path) and (problem := Identity(self.path, self._notes).foreign_log()):
+            raise StoreReplaced(self.place, problem)
+
+    def _identify(self) -> None:
+        self._identity = Identity(self.path, self._notes)
+        self._seen_by_writer = self._seen_by_reader = self._identity.mark()
+
+    def _check_before_reading(self) -> None:
+        mark = self._identity.mark()
+        if mark != self._seen_by_reader:
+            self._check_contents(mark)
+            self._seen_by_reader = mark
+
+    def _check_before_writing(self) -> None:
+        """In a turn. If there was a checkpoint, the stamp is raised."""
+        mark = self._identity.mark()
+        if mark != self._seen_by_writer:
+            self._check_contents(mark)
+            self._raise_stamp()
+            self._seen_by_writer = self._identity.mark()
+
+    def _check_contents(self, mark: Mark | None) -> None:
+        if mark is None:
+            self._unusable = REMOVED
+        elif self._identity.is_older():
+            self._unusable = OLDER
+            if self._log is not None:
+                self._log.empty()  # it belongs to the contents before, and must not get into these
+        if self._unusable is not None:
+            raise StoreReplaced(self.place, f"{self._unusable}; open the store again")
+
+    def _raise_stamp(self) -> None:
+        self._db.execute(RAISE, (int(time.time() * 1_000_000),))
+
+    def _stamp_file(self) -> None:
+        """Raise the stamp in the file itself, so that older contents are known from now on."""
+        with self._lock, self._translated():
+            self._check_usable()
+            self._check_free()
+            try:
+                self._take_turn()
+                self._check_before_writing()
+                self._raise_stamp()
+                self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                self._check_contents(self._identity.mark())
+                self._seen_by_writer = self._seen_by_reader = self._identity.mark()
+            finally:
+                self._writer_lock.free()
 
     def _look(self) -> None:
         """Refuse a file that is not ours before anything is put beside it.
@@ -280,8 +339,8 @@ class SqliteFile:
             with self._translated():
                 try:  # an interrupt can come as soon as the lock is taken; to free one that is not held does no harm
                     self._take_turn()
+                    self._check_before_writing()
                     self._roll_back()
-                    self._check_file()
                     self._cursor.execute("BEGIN IMMEDIATE")
                     yield
                     self._commit()
@@ -291,16 +350,6 @@ class SqliteFile:
                 finally:
                     self._writer_lock.free()
 
-    def _check_file(self) -> None:
-        """Before each write: a file that was removed or replaced would take it, and nobody would ever find it."""
-        try:
-            found = os.stat(self.path)
-        except FileNotFoundError:
-            found = None
-        if found is None or found.st_ino != self._file.st_ino or found.st_dev != self._file.st_dev:
-            self._unusable = "its file was removed or replaced while it was open"
-            self._check_usable()
-
     def _roll_back(self) -> None:
         """End a transaction that is open. Also before a new one: an interrupt can come before its own is ended."""
         if self._db.in_transaction:
@@ -309,7 +358,7 @@ class SqliteFile:
     def _commit(self, statement: str = "COMMIT", values: Sequence[Any] = ()) -> sqlite3.Cursor:
         """The moment at which a transaction becomes lasting: its end, or the one statement that it consists of."""
         log = self._log
-        if log is None:
+        if log is None or self._durability != "full":
             return self._cursor.execute(statement, values)
         before = log.length()
         made = self._cursor.execute(statement, values)
@@ -323,6 +372,7 @@ class SqliteFile:
         with self._read_lock:
             self._check_usable()
             with self._translated():
+                self._check_before_reading()
                 yield self._reader
 
     @contextmanager
@@ -341,6 +391,7 @@ class SqliteFile:
         """See `Store.version`. The connection that reads notices the commits of all others, also of our own."""
         with self._read_lock:
             self._check_usable()
+            self._check_before_reading()
             try:
                 [version] = self._watch.execute("PRAGMA data_version").fetchone()
             except sqlite3.Error as error:
@@ -358,7 +409,8 @@ class SqliteFile:
 
     def _check_usable(self) -> None:
         if self._unusable is not None:
-            raise StoreUnusable(self.place, f"{self._unusable}; open the store again")
+            kind = StoreReplaced if self._unusable in (REMOVED, OLDER) else StoreUnusable
+            raise kind(self.place, f"{self._unusable}; open the store again")
 
     def _check_free(self) -> None:
         """The lock is held, so it is this very thread whose transaction is under way."""

@@ -36,6 +36,10 @@ class Log:
         except OSError as error:
             logging.getLogger("holdfast").debug("no room was made in the write-ahead log: %s", error)
 
+    def empty(self) -> None:
+        """Throw away all that is in it. Whoever has the database open with it can no longer use it."""
+        os.ftruncate(self._file, 0)
+
     def close(self) -> None:
         """It has no locks that would be lost with it: SQLite's are on other files."""
         self._close()
