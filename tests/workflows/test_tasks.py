@@ -322,7 +322,7 @@ def test_one_more_branch_in_threads_blocks_the_run(hf: Holdfast) -> None:
         reason = blocked(run)
     finally:
         inserted.clear()
-    assert "'gather#1.2/charge_at_once#1' was called with other arguments" in reason or "attempted instead" in reason
+    assert "the code no longer does what was recorded" in reason  # by the arguments, of whichever comes first
     assert sorted(charged) == ["a", "b", "c"]
     inserted.extend(["one", "two", "three"])  # so that no key is that of another branch
     run.unblock()
