@@ -14,6 +14,7 @@ import holdfast
 from holdfast.codec import Codec, cipher
 from holdfast.engine import MAX_BYTES
 from holdfast.engine.checks import MAX_PRIORITY
+from holdfast.engine.gate import MOST
 from holdfast.engine.schedules import MAX_NAME
 from holdfast.engine.worker import DEFAULT_LEASE
 from holdfast.flow.secrets import SHORTEST
@@ -57,6 +58,7 @@ def in_the_code() -> set[str]:
     with closing(sqlite3.connect(":memory:")) as db:
         [pages_between_checkpoints] = db.execute("PRAGMA wal_autocheckpoint").fetchone()
     return {
+        f"{MOST:g} seconds",
         *(f"{minutes} minutes" for minutes in re.findall(r"## (\d+) min \|", (ROOT / "Makefile").read_text())),
         f"{MAX_ID} characters",
         f"{MAX_NAME} characters",  # of a schedule's id

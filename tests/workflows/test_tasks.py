@@ -219,8 +219,8 @@ def test_one_more_task_of_the_same_name_blocks_the_run(hf: Holdfast, answers: bo
 def in_a_task(call: Callable[[str], Any]) -> Callable[[str], Any]:
     async def calls(name: str) -> Any:
         if name.startswith("nobody"):
-            holdfast.note("nothing to do")
             return None
+        holdfast.note(name)
         found = await call(name)
         await ask(name, str)
         return found
@@ -289,7 +289,7 @@ def test_whatever_is_called_in_a_task_is_not_executed_again(hf: Holdfast, call: 
     reason = blocked(run)
     assert "the code no longer does what was recorded" in reason
     assert sorted(charged) == ["a", "b"]
-    assert run.info().seq == before  # not even the notes of the new tasks were written
+    assert run.info().seq == before  # not even their notes were written, under other keys
     extra = None
     run.unblock()
     run.resume()
@@ -322,7 +322,7 @@ def test_one_more_branch_in_threads_blocks_the_run(hf: Holdfast) -> None:
         reason = blocked(run)
     finally:
         inserted.clear()
-    assert "'gather#1.2/charge_at_once#1' was called with other arguments" in reason or "attempted instead" in reason
+    assert "the code no longer does what was recorded" in reason  # by the arguments, of whichever comes first
     assert sorted(charged) == ["a", "b", "c"]
     inserted.extend(["one", "two", "three"])  # so that no key is that of another branch
     run.unblock()
@@ -497,8 +497,8 @@ def test_keys_of_numbered_tasks_block_the_run_with_the_reason(hf: Holdfast, monk
     from holdfast.engine.scope import Scope
 
     def numbered(self: Scope) -> None:
-        unnamed, self.unnamed = self.unnamed, []
-        for scope, _ in unnamed:
+        unnamed, self.unnamed = self.unnamed, None
+        for scope, _ in unnamed or ():
             count = self.counters["~"] = self.counters.get("~", 0) + 1
             scope.path = f"{self.path}{count}/"
 

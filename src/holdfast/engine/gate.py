@@ -75,8 +75,10 @@ class Gate:
 
     def take(self, key: str) -> None:
         """A call was asked for. May be called by any thread, after it was added to `Execution.consumed`."""
+        if self._left is None:
+            return
         with self._changed:
-            if self._left is None or self._left.pop(key, None) is None:
+            if self._left.pop(key, None) is None:
                 return
             self._waits_until = 0.0
             if not self._left:
@@ -169,6 +171,8 @@ class Gate:
         """The same, under the lock. Calls that are moot are dropped."""
         if self._left is None:
             self._left = _left_of(self.execution)
+            for key in self._left.keys() & self.execution.consumed:  # by other threads, meanwhile
+                del self._left[key]
         fold, lost = self.execution.lease.fold, tuple(self.execution.lost)
         loose = _Loose(self.execution)
         moot: list[str] = []

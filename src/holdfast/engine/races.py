@@ -178,6 +178,7 @@ class _Timed(Race):
 
     def fail(self, error: TimedOut, loser: Scope) -> Op[None]:
         execution = self.execution
+        execution.lost.append(loser.path)  # whatever it would still ask for: its time is over
         yield from execution.admit(self.scope, self.key, "timeout")
         data: Data = {"key": self.key, "n": self.n, "final": True, "error": str(error)}
         data["failure"] = describe(error, execution.codec)

@@ -41,7 +41,7 @@ class Scope:
         self.step = step  # key and attempt of the step that is running here
         self.calls = 0
         self.counters: dict[str, int] = {}
-        self.unnamed: list[tuple[Scope, Callable[[], str]]] = []  # of the tasks that were created here
+        self.unnamed: list[tuple[Scope, Callable[[], str]]] | None = None  # of the tasks that were created here
         self.stopped = False
 
     def allot(self, name: str) -> tuple[str, int]:
@@ -61,13 +61,14 @@ class Scope:
     def task(self, name: Callable[[], str]) -> Scope:
         """A scope for a task, which is called ``name()``: that is asked later, since a task gets its name last."""
         scope = Scope(self.execution, None, parent=self)
+        self.unnamed = self.unnamed or []
         self.unnamed.append((scope, name))
         return scope
 
     def name_tasks(self) -> None:
         """Name the tasks that were created here, in the order of their creation, with a counter for each name."""
-        unnamed, self.unnamed = self.unnamed, []
-        for scope, name_of in unnamed:
+        unnamed, self.unnamed = self.unnamed, None
+        for scope, name_of in unnamed or ():
             name = name_of()
             count = self.counters[f"{name}~"] = self.counters.get(f"{name}~", 0) + 1
             scope.path = f"{self.path}{name}~{count}/"
