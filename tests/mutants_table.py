@@ -532,7 +532,7 @@ MUTANTS: list[Mutant] = [
         "src/holdfast/engine/rollback.py",
         "    yield from run._write(lease, [(Kind.UNDONE, outcome)])\n",
         "    yield from ()\n",
-        'tests/crash/test_crash_points.py -k "any_point and memory and back"',
+        'tests/engine/test_rollback.py -k "dies_is_continued"',
     ),
     Mutant(
         "crash-rollback-not-finished",

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import AsyncHoldfast, AsyncRun, Holdfast, Run, Status
-from holdfast.errors import Claimed, NonDeterminism, StoreUnusable, Uncertain, UsageError
+from holdfast.errors import Claimed, NonDeterminism, StoreUnusable, Uncertain, UndoFailed, UsageError
 
 undone: list[Any] = []
 
@@ -126,15 +126,22 @@ def test_a_coroutine_function_needs_an_async_handle(hf: Holdfast) -> None:
     assert (run.info().seq, run.status) == (0, Status.READY)
 
 
-def test_an_async_undo_needs_an_async_handle(hf: Holdfast) -> None:
+def test_an_async_undo_needs_an_async_handle(hf: Holdfast, store_url: str) -> None:
     """Otherwise an effect would be called undone that nobody undid."""
     undone.clear()
     run = hf.run("run")
     start = run.save(1)
     run.once("a", len, "abc", undo=unfetch_len)
-    report = run.rollback(to=start)
-    assert (report.undone, undone) == ((), [])
-    assert "is async" in report.failed[0].error
+    with pytest.raises(UndoFailed, match="is async"):
+        run.rollback(to=start)
+    assert undone == []
+
+    async def main() -> None:
+        async with holdfast.open(store_url) as other:
+            await (await other.get("run")).rollback(to=start)
+
+    asyncio.run(main())
+    assert undone == ["abc"]
 
 
 async def unfetch_len(result: int, text: str) -> None:

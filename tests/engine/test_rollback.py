@@ -222,6 +222,31 @@ def test_what_is_allowed_in_the_middle_of_a_rollback(hf: Holdfast, opened: Calla
     assert run.checkpoint().state == "start"
 
 
+def test_no_question_is_open_in_the_middle_of_a_rollback(hf: Holdfast) -> None:
+    """An answer would be acknowledged, and lost when the rollback ends."""
+    run = hf.run("run")
+    act(run, "a")
+    asked = run.pause("Go on?")
+    trouble["a"] = ValueError("no")
+    stopped(run, 0)
+    assert run.questions() == ()
+    with pytest.raises(QuestionClosed):
+        run.answer("yes", question=asked.id)
+    run.rollback(to=0)
+
+
+def test_a_rollback_that_died_is_finished_with_force_by_a_cancel(hf: Holdfast) -> None:
+    run = hf.run("run")
+    run.save("start")
+    act(run, "a", "b")
+    trouble["b"] = Killed()
+    with pytest.raises(Killed):
+        run.rollback(to=0)
+    trouble["b"] = ValueError("no")
+    run.cancel(force=True)
+    assert (run.status, names()) == (Status.CANCELLED, ["a"])
+
+
 def test_the_plan_of_one_that_stopped_has_what_is_left_to_do(hf: Holdfast) -> None:
     run = hf.run("run")
     start = run.save("start")

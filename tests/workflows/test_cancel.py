@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, Status, ask, gather, sleep, step, workflow
 from holdfast.engine.watch import Watch
-from holdfast.errors import DeadlinePassed, RunCancelled, RunEnded, UsageError
+from holdfast.errors import DeadlinePassed, RunCancelled, RunEnded, UndoFailed, UsageError
 
 Opener = Callable[..., Holdfast]
 
@@ -43,7 +43,7 @@ def act(name: str) -> str:
     return name
 
 
-@step
+@step(undo_retries=0)
 def book(name: str) -> str:
     acted[name] += 1
     return name
@@ -51,6 +51,8 @@ def book(name: str) -> str:
 
 @book.undo
 def unbook(result: str, name: str) -> None:
+    if f"-{name}" in fails:
+        raise ValueError(name)
     acted[f"-{name}"] += 1
 
 
@@ -121,6 +123,38 @@ def test_with_undo(hf: Holdfast, wf: Any) -> None:
         run.result()
     assert acted == {"a": 1, "-a": 1}
     assert [effect.status for effect in run.effects()] == ["undone"]
+
+
+def test_with_undo_of_one_that_is_driven_by_hand(hf: Holdfast) -> None:
+    run = hf.run("run")
+    run.once("a", book.function, "a", undo=unbook)
+    run.cancel("changed my mind", undo=True)
+    assert (run.status, acted) == (Status.CANCELLED, {"a": 1, "-a": 1})
+    run.cancel(undo=True)
+    assert acted == {"a": 1, "-a": 1}
+
+
+@workflow
+def has_part(name: str) -> str:
+    book(f"whole {name}")
+    return waits_to_hear(name)
+
+
+def test_with_undo_of_a_child_that_cannot_be_undone(hf: Holdfast) -> None:
+    """The parent is blocked with it, goes on when that is seen to, and no worker tries it again and again."""
+    run = hf.start(has_part, "a", id="run")
+    fails.add("-a")
+    with pytest.raises(UndoFailed, match=r"run 'run/waits_to_hear#1': its rollback .*'book#1' failed"):
+        run.cancel("enough", undo=True)
+    child = hf.get("run/waits_to_hear#1")
+    assert (run.status, child.status) == (Status.BLOCKED, Status.BLOCKED)
+    assert "a child of it cannot be" in (run.info().reason or "")
+    hf.work(until_idle=True)
+    assert run.status is Status.BLOCKED
+    fails.clear()
+    run.cancel("enough", undo=True)
+    assert (run.status, child.status) == (Status.CANCELLED, Status.CANCELLED)
+    assert acted == {"whole a": 1, "a": 1, "-a": 1, "-whole a": 1}
 
 
 def test_of_a_fork_with_undo_reaches_back_to_the_fork_point(hf: Holdfast) -> None:

@@ -135,7 +135,7 @@ def test_one_that_cannot_be_undone_is_recorded(hf: Holdfast, effect: str) -> Non
 
 
 def test_a_step_without_an_effect_is_cancelled_at_once(hf: Holdfast) -> None:
-    run = hf.start(siblings, "group", "without", id="run")
+    run = hf.start(siblings, "group", "without", "hangs", id="run")
     assert run.status is Status.FAILED
     assert told == ["pay cancelled"]
 

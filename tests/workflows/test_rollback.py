@@ -235,6 +235,33 @@ def test_what_was_done_last_is_undone_first_whenever_it_was_begun(hf: Holdfast) 
     assert told == ["+meanwhile", "-BEGUN FIRST", "-MEANWHILE"]
 
 
+@step(retries=5, delay=3600, undo=release)
+def stubborn(name: str) -> str:
+    raise ConnectionError(f"{name} is busy")
+
+
+@workflow
+def tries_for_hours() -> None:
+    reserve("car")
+    stubborn("hotel")
+
+
+@pytest.mark.parametrize("how", ["rollback", "cancel"])
+def test_a_step_that_waits_for_its_next_attempt_is_not_uncertain(hf: Holdfast, how: str) -> None:
+    """Its last one has said that it failed, and none is under way."""
+    run = hf.start(tries_for_hours, id="run")
+    assert run.status is Status.WAITING
+    steps = run.plan_rollback(0).steps
+    assert [(one.effect.key, one.action, one.problem) for one in steps] == [
+        ("stubborn#1", "uncertain", None),
+        ("reserve#1", "undo", None),
+    ]
+    run.rollback(0, then="cancelled") if how == "rollback" else run.cancel(undo=True)
+    assert run.status is Status.CANCELLED
+    assert [effect.status for effect in run.effects()] == ["undone", "raised"]
+    assert told == ["+car", "-CAR"]
+
+
 # --- by itself
 
 

@@ -68,8 +68,10 @@ def question(run: str, uid: str, asked: Asked) -> Question:
 
 
 def questions(run: Run) -> Op[tuple[Question, ...]]:
-    """The questions that wait for an answer, oldest first."""
+    """The questions that wait for an answer, oldest first. In the middle of a rollback there are none."""
     fold = yield from run._seen()
+    if fold.rolling is not None:  # its end abandons them, or they come back under new ids
+        return ()
     return tuple(question(run.id, run.uid, asked) for asked in fold.questions.copy().values())
 
 

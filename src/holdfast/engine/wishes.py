@@ -61,7 +61,7 @@ def cancel(
     check_texts(why=why, by=by)
     record = yield Read(run._record)
     wish = Cancelled(why, undo, by, force)
-    if record.rollback is not None and record.status is Status.BLOCKED:
+    if record.rollback is not None and (record.status is Status.BLOCKED or (force and record.status in LIVE)):
         yield from _cancel_rolling(run, record, wish)
         return
     if record.queue is None:
@@ -137,7 +137,7 @@ def cancel_held(run: Run, lease: Lease, wish: Cancelled) -> Op[Status]:
     try:
         yield from _cancel_parts(run, lease, wish)
         took = yield from wishes(run)
-    except RunBlocked as blocked:  # a child, whose effects cannot be undone
+    except (RunBlocked, *REFUSALS) as blocked:  # a child, whose effects cannot be undone
         yield from park(run, lease, f"it was cancelled, and a child of it cannot be: {blocked}; then run.unblock()")
         raise
     except BaseException:  # also an interrupt: whatever it is, the claim is given up

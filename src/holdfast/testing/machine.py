@@ -383,7 +383,7 @@ class StoreMachine(Stage):
             for kind, data in twin.inbox
             if kind == "answer" and twin.now.questions.get(data["seq"], data["asked"]).generation == data["generation"]
         }
-        waiting = [seq for seq in twin.now.questions if seq not in answered]
+        waiting = [seq for seq in twin.now.questions if seq not in answered and twin.rolling is None]
         seen = handle.questions()
         assert [question.seq for question in seen] == waiting
         if not waiting:
