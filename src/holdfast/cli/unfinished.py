@@ -9,10 +9,10 @@ from msgspec import Struct
 
 from holdfast.cli.rendering import short
 from holdfast.engine import Holdfast
+from holdfast.engine.drive import drive
 from holdfast.engine.run import Run
 from holdfast.errors import HoldfastError
-from holdfast.fold import question_id
-from holdfast.model import Status
+from holdfast.model import Kind, Status
 from holdfast.views import RunInfo
 
 
@@ -30,8 +30,11 @@ def rolling_back(hf: Holdfast, infos: Iterable[RunInfo], dead: Collection[str]) 
     return found
 
 
+_LEFT = frozenset({Kind.ANSWERED, Kind.DECLINED, Kind.MARKED, Kind.RECEIVED})  # what others than the holder leave
+
+
 class Untaken(Struct, frozen=True):
-    """An answer that was given, and that nobody who drives the run has taken yet."""
+    """An answer that was given, and with which nobody has resumed the run yet."""
 
     run: str
     prompt: str
@@ -45,15 +48,18 @@ class Untaken(Struct, frozen=True):
 
 
 def untaken_answers(run: Run) -> list[Untaken]:
-    """The answers that wait in the inbox of the run."""
-    items = [item for item in run._store.inbox(run.uid) if item.kind == "answer"]
-    if not items:
-        return []
-    record, found = run._record(), list[Untaken]()
-    asked = run._journals.fold(record, record.seq).questions
-    for item in items:
-        data = run._journals.item_data(run.id, run.uid, item)
-        question = asked.get(data["question"])
-        if question is not None and question_id(run.uid, question) == data["id"]:
-            found.append(Untaken(run.id, question.prompt, run._codec.raw(data.get("value")), data.get("by")))
-    return found
+    """The answers that were given since somebody last executed the run, or that its holder has not taken in yet."""
+    record, pending = drive(run._pending(), run._committer)
+    fold = run._refold(record)
+    lines = list(pending)
+    if record.worker is None:
+        for seq, kind, at, data in reversed(fold.log.copy()):
+            if seq != (lines[0][0] if lines else record.seq + 1) - 1 or kind not in _LEFT:
+                break
+            lines.insert(0, (seq, kind, at, data))
+    prompts = {seq: data.get("prompt", "(erased)") for seq, kind, _, data in fold.log.copy() if kind == Kind.ASKED}
+    return [
+        Untaken(run.id, prompts[data["question"]], run._codec.raw(data["value"]), data.get("by"))
+        for _, kind, _, data in lines
+        if kind == Kind.ANSWERED and "value" in data
+    ]

@@ -12,6 +12,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from holdfast.engine.pauses import is_breakpoint
 from holdfast.errors import AnswerRefused, NoCheckpoint, QuestionClosed, UndoFailed
 from holdfast.ui import forms, shapes
 from holdfast.ui.guard import own_path
@@ -44,7 +45,8 @@ def answer(ask: Ask) -> Response:
         ]
         return run.page(ask, shown, status=422)
     back = ask.one("back")
-    return ask.go(own_path(back) if back else run_url(handle.id, said="answered"))
+    word = "declined" if value is False and is_breakpoint(asked) else "answered"
+    return ask.go(own_path(back) if back else run_url(handle.id, said=word))
 
 
 def cancel_form(ask: Ask) -> Response:

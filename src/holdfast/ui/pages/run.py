@@ -33,10 +33,8 @@ TABS = (("Overview", ""), ("State", "state"), ("Effects", "effects"), ("Family",
 
 _GOES_ON = {Status.READY: "It goes on when {who}.", Status.RUNNING: "It goes on."}
 _DONE = {  # what was done, by the word in the address, and what is said of it while the run stands so
-    "answered": {
-        **{status: f"Answered. {told}" for status, told in _GOES_ON.items()},
-        Status.WAITING: "Answered. It keeps waiting.",
-    },
+    "answered": {status: f"Answered. {told}" for status, told in _GOES_ON.items()},
+    "declined": {Status.WAITING: "It keeps waiting."},
     "forked": {
         **{status: f"This is the new run. {told}" for status, told in _GOES_ON.items()},
         Status.WAITING: "This is the new run.",
