@@ -725,8 +725,8 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "secret-in-an-entry",
-        "src/holdfast/engine/lease.py",
-        "            payload = to_text(data)\n            self._journals.codec.refuse_secrets(payload, what)\n",
+        "src/holdfast/engine/journals.py",
+        "            payload = to_text(data)\n            self.codec.refuse_secrets(payload, what)\n",
         "            payload = to_text(data)\n",
         'tests/workflows/test_secret_values.py -k "sqlite and lets_out"',
     ),
