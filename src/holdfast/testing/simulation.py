@@ -24,7 +24,7 @@ from holdfast.engine.drive import drive
 from holdfast.engine.driving import drive_on
 from holdfast.engine.inputs import QUEUE
 from holdfast.engine.run import Run
-from holdfast.errors import Claimed, HoldfastError, LeaseLost
+from holdfast.errors import Claimed, HoldfastError, InboxNotEmpty, LeaseLost
 from holdfast.journal import verify
 from holdfast.model import ENDED, Append, Create, Entry, Filter, Item, Kind, RunRecord, Status, Write
 from holdfast.stores.base import LIVE, LOOK_EVERY, Outcome, Store
@@ -78,9 +78,15 @@ class Ledger:
                 if outcome.worker is not None:
                     self.holders[outcome.uid] = outcome.worker, outcome.epoch
             return
-        rightful = self.holders.get(write.uid) == (write.worker, write.epoch)
+        held = self.holders.get(write.uid)
+        if write.worker:
+            rightful = held == (write.worker, write.epoch)
+        else:  # to a run that nobody holds
+            rightful = held is None and self.epochs[write.uid] == write.epoch
         if outcome is not None:
-            if rightful or not isinstance(outcome, LeaseLost):
+            if isinstance(outcome, InboxNotEmpty):
+                return  # what was posted meanwhile comes before the end
+            if (rightful and write.worker) or not isinstance(outcome, LeaseLost):
                 self._violated(f"{write.id}: a write of its holder was refused: {outcome}")
             self.refusals += 1
             return
