@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast.codec import Codec, cipher
+from holdfast.codec.scrub import FOUND_ANYWHERE
 from holdfast.engine import MAX_BYTES
 from holdfast.engine.checks import MAX_PRIORITY
 from holdfast.engine.gate import MOST
@@ -64,6 +65,7 @@ def in_the_code() -> set[str]:
         f"{MAX_NAME} characters",  # of a schedule's id
         f"{MAX_PRIORITY.bit_length()} bits",
         f"{SHORTEST} characters",
+        f"{FOUND_ANYWHERE} characters",  # of a secret
         f"{length_of_a_kept_error():,} characters",
         f"{MAX_BYTES >> 20} MiB",
         f"{default(Codec.__init__, 'max_depth')} levels",

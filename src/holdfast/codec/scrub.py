@@ -18,7 +18,7 @@ from .tree import TAG, from_base64, to_base64
 
 MARK = "***"
 _SHORTEST = 4
-_FOUND_ANYWHERE = 8
+FOUND_ANYWHERE = 8
 
 
 class Scrub:
@@ -30,7 +30,7 @@ class Scrub:
         self._texts = sorted({text for value in long for text in spellings(value)}, key=len, reverse=True)
         self._bytes = sorted({_as_bytes(value) for value in long}, key=len, reverse=True)
         quoted = [msgspec.json.encode(text) for text in self._texts if _is_text(text)]
-        self._needles = [text if len(text) < _FOUND_ANYWHERE + 2 else text[1:-1] for text in quoted]
+        self._needles = [text if len(text) < FOUND_ANYWHERE + 2 else text[1:-1] for text in quoted]
 
     def is_in(self, text: bytes) -> bool:
         """Whether one of the values is in a JSON text."""
