@@ -637,11 +637,11 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "crash-sqlite-commit-not-awaited",
         "src/holdfast/stores/sqlite_file.py",
-        ("        log = self._log\n        if log is None:\n"),
+        ('        log = self._log\n        if log is None or self._durability != "full":\n'),
         (
             '        if statement == "COMMIT" and self._db.total_changes % 7 == 3:\n'
             '            statement = "ROLLBACK"\n'
-            "        log = self._log\n        if log is None:\n"
+            '        log = self._log\n        if log is None or self._durability != "full":\n'
         ),
         'tests/crash/test_crash_points.py -k "any_point and sqlite and loop"',
     ),
