@@ -122,7 +122,7 @@ def test_one_more_task_of_another_name_changes_no_key(hf: Holdfast, how: str) ->
     run = hf.start(serves, how)
     assert run.status is Status.WAITING
     extra = created(None, "a tracer", "Task-7")
-    assert answered(run).result() == [Order("a"), Order("b")]
+    assert answered(run).result(timeout=20) == [Order("a"), Order("b")]
     assert charged == ["a", "b"]
 
 
@@ -165,7 +165,7 @@ def test_a_task_is_called_by_its_name_or_by_what_it_executes(hf: Holdfast) -> No
         "serve~1/charge#1": "e",
         "in_a_thread~1/charge_at_once#1": "f",
     }
-    answered(run).result()
+    answered(run).result(timeout=20)
     assert sorted(charged) == list("abcdef")
 
 
@@ -212,7 +212,7 @@ def test_one_more_task_of_the_same_name_blocks_the_run(hf: Holdfast, answers: bo
     extra = None
     run.unblock()
     run.resume()
-    assert answered(run).result() == [Order("a"), Order("b")]
+    assert answered(run).result(timeout=20) == [Order("a"), Order("b")]
     assert charged == ["a", "b"]
 
 
@@ -293,7 +293,7 @@ def test_whatever_is_called_in_a_task_is_not_executed_again(hf: Holdfast, call: 
     extra = None
     run.unblock()
     run.resume()
-    assert answered(run).result() == [Order("a"), Order("b")]
+    assert answered(run).result(timeout=20) == [Order("a"), Order("b")]
     assert sorted(charged) == ["a", "b"]
 
 
@@ -335,7 +335,7 @@ def test_one_more_branch_in_threads_blocks_the_run(hf: Holdfast) -> None:
     assert sorted(charged) == ["a", "b", "c"]
     run.unblock()
     run.resume()
-    assert answered(run).result() == [Order("a"), Order("b"), Order("c")]
+    assert answered(run).result(timeout=20) == [Order("a"), Order("b"), Order("c")]
 
 
 # --- a person continues it
@@ -357,7 +357,7 @@ def test_a_person_may_accept_it(hf: Holdfast, opened: Callable[..., Holdfast]) -
         assert charged == ["a", "a"]  # as the person wanted
         other = opened().get(run.id)  # the journal knows that it was accepted
         assert other.resume() is Status.WAITING
-        assert answered(other).result() == ["a", "last"]
+        assert answered(other).result(timeout=20) == ["a", "last"]
         assert charged == ["a", "a", "last"]
     finally:
         inserted.clear()
@@ -401,7 +401,7 @@ def test_wait_for_has_the_same_keys_with_a_task_and_without(hf: Holdfast, order:
     hows[:] = order[:1]
     run = hf.start(waits_in_turn)
     hows[:] = order[1:]
-    assert answered(run).result() == Order("a")
+    assert answered(run).result(timeout=20) == Order("a")
     assert charged == ["a"]
 
 
@@ -428,7 +428,7 @@ def charge_late() -> None:
 
 def test_what_a_cancelled_task_did_is_not_missed(hf: Holdfast) -> None:
     run = hf.start(cancels)
-    assert answered(run).result() == "after"
+    assert answered(run).result(timeout=20) == "after"
     assert sorted(set(charged)) == sorted(charged)
 
 
