@@ -1055,4 +1055,11 @@ MUTANTS: list[Mutant] = [
         "            return int(stamp)\n",
         'tests/processes/test_restored.py -k "reboot"',
     ),
+    Mutant(
+        "restore-not-noticed-by-a-heartbeat",
+        "src/holdfast/stores/postgres.py",
+        "        if before is not None and before < known:",
+        "        if False:",
+        "tests/postgres/test_restored.py",
+    ),
 ]

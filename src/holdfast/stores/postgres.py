@@ -64,6 +64,7 @@ from holdfast.stores.postgres_guest import Host, PostgresGuest
 from holdfast.stores.postgres_lent import ENDS
 from holdfast.stores.postgres_link import (
     BEGIN,
+    REPLACED,
     UNLIMITED,
     Connection,
     Link,
@@ -135,7 +136,7 @@ class PostgresStore:
         self.place = self._link.place
         self._news = News(self._link, secrets.token_hex(8))
         if clock is None:
-            self._learn(f"SELECT {SERVER_TIME}, false", ())
+            self._learn("SELECT " + SERVER_TIME, ())
         named = {name: oid for oid, name in self._link.ask(self._q["tables"], (settings.schema, list(TABLES)))}
         self._tables = list(named.values())
         self._news_tables = [oid for name, oid in named.items() if name not in NO_NEWS]
@@ -143,6 +144,7 @@ class PostgresStore:
         self._documents = Documents(self._link, self._q, self.clock)
         self._host = Host(self._link, self._q, self._news.at_commit)
         self._enlisted: set[str] = set()
+        self._until: dict[str, int] = {}  # of workers: until when the table says that their leases hold
         self._claims: dict[str, int] = {}  # epochs that were given out, by uid
         self._unanswered: dict[str, tuple[RunRecord, RunRecord]] = {}  # before and after a claim that failed, by uid
         self._link.end_stale = self._end_stale
@@ -517,7 +519,12 @@ class PostgresStore:
 
     def beat(self, worker: str, lease: float) -> None:
         values = self._at(worker=kept(worker), lease=int(lease * 1_000_000), **self._stale())
-        stale = self._learn(self._q["beat"], values)
+        known = self._until.get(worker, 0)
+        before, until, stale = self._learn(self._q["beat"], values)
+        if before is not None and before < known:  # only this worker writes that row, and it never writes less
+            self._link.unusable = REPLACED
+            self._link.check_usable()
+        self._until[worker] = max(until, self._until.get(worker, 0))
         try:
             if stale:
                 self._end_stale()
@@ -537,13 +544,13 @@ class PostgresStore:
         """What the query ``stale`` is given."""
         return {"tables": self._tables, "still": STILL}
 
-    def _learn(self, statement: str, values: Any) -> bool:
-        """Carry out a statement that tells the server's time, and something else, which is returned."""
+    def _learn(self, statement: str, values: Any) -> list[Any]:
+        """Execute a statement that gives the server's time, and return what else it gives."""
         asked = time.time_ns() // 1000
-        [(now, told)] = self._link.ask(statement, values, urgent=True)
+        [(now, *others)] = self._link.ask(statement, values, urgent=True)
         if isinstance(self.clock, ServerClock):
             self.clock.learn(asked, now, time.time_ns() // 1000)
-        return bool(told)
+        return others
 
     def retire(self, worker: str) -> None:
         self._enlisted.discard(worker)

@@ -37,6 +37,7 @@ from holdfast.errors import (
     StoreFull,
     StoreNotFound,
     StoreReadOnly,
+    StoreReplaced,
     StoreUnreachable,
     StoreUnusable,
 )
@@ -54,6 +55,7 @@ PATIENCE = 15.0  # seconds for which a lost connection is replaced by another on
 TRIES = 20  # of a transaction that met another one
 CLOSED = "it is closed"
 FORKED = "it was opened before os.fork()"
+REPLACED = "its contents were replaced by older ones while it was open, such as by a backup that was restored"
 BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 COMMITTED = "COMMIT"  # the tag that proves a commit; a transaction that failed is answered with ROLLBACK
 # Whoever stands still in the middle of a transaction must not hold up the others for ever.
@@ -222,13 +224,14 @@ class Link:
         raise StoreBusy(self.place, f"all {self.settings.pool} connections are in use; raise ?pool=, or try again")
 
     def check_usable(self) -> None:
-        """Raise `StoreUnusable` if it was closed, or is another process's."""
+        """Raise `StoreUnusable` if it was closed, was replaced, or is another process's."""
         if self.unusable is not None:
-            raise StoreUnusable(self.place, f"{self.unusable}; open the store again")
+            kind = StoreReplaced if self.unusable == REPLACED else StoreUnusable
+            raise kind(self.place, f"{self.unusable}; open the store again")
 
     def close(self) -> None:
         """Close all connections. May be repeated."""
-        if self.unusable is None:
+        if self.unusable in (None, REPLACED):
             self.unusable = CLOSED
             self._pool.close()
             self._spare.close()

@@ -324,10 +324,11 @@ SELECT EXISTS (
 )
 
 -- name: beat
--- And whether there is something to end.
+-- And what there was before, what there is now, and whether there is something to end.
+WITH before AS (SELECT until FROM {schema}.worker WHERE name = %(worker)s)
 INSERT INTO {schema}.worker (name, until) VALUES (%(worker)s, {now} + %(lease)s)
 ON CONFLICT (name) DO UPDATE SET until = excluded.until
-RETURNING {now}, EXISTS (SELECT 1 FROM {stale})
+RETURNING {now}, (SELECT until FROM before), until, EXISTS (SELECT 1 FROM {stale})
 
 -- name: forget_the_dead
 DELETE FROM {schema}.worker WHERE until < {now} - 86400000000
