@@ -59,6 +59,28 @@ def test_a_mark_is_in_every_view(hf: Holdfast) -> None:
     assert called == []
 
 
+@step
+def pack(what: str) -> str:
+    return what
+
+
+@workflow
+def packs_when_asked() -> list[str]:
+    return [pack("first"), ask("Which?", str), pack("last")]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_mark_blocks_no_code_that_does_not_ask_for_it(hf: Holdfast, when: str) -> None:
+    run = hf.start(packs_when_asked, id="run")
+    if when == "before":
+        run.mark("invoice", "billing", result=8)
+    run.answer("next")
+    if when == "after":
+        run.mark("invoice", "billing", result=8)
+    run.resume()
+    assert run.result() == ["first", "next", "last"]
+
+
 def test_a_fork_calls_no_tool_that_was_marked(hf: Holdfast) -> None:
     run = hf.run("run")
     run.mark("a", "tool", result=3)

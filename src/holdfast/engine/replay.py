@@ -104,9 +104,18 @@ def leftover(execution: Execution) -> str | None:
 def not_come_to(execution: Execution) -> Iterator[str]:
     """The calls that the journal has, done or begun, and the workflow did not make in this drive."""
     fold = execution.lease.fold
-    recorded = (fold.steps, fold.failures, fold.timers, fold.intents, fold.attempts, fold.children)
+    recorded: tuple[dict[str, Any], ...] = (
+        fold.steps,
+        fold.failures,
+        fold.timers,
+        fold.intents,
+        fold.attempts,
+        fold.children,
+    )
     for known in recorded:
-        for key in known.copy():  # others write meanwhile, and only a copy is made in one go
+        for key, found in known.copy().items():  # others write meanwhile, and only a copy is made in one go
+            if isinstance(found, Step) and found.seq in fold.ledger:
+                continue  # a person marked it, so no code has to ask for it
             if key not in execution.consumed and key not in fold.lost and not key.startswith("patched:"):
                 yield key
     for asked in fold.questions.copy().values():

@@ -141,7 +141,7 @@ def ask(prompt: str, kind: Any = None, *, timeout: float | timedelta | None = No
     seconds = seconds_of("timeout", timeout) if timeout is not None else None
     form = form_of(kind)
     if default is not UNSET and default is not None:
-        check_answer(scope.execution.run.id, form, default)
+        scope.execution.codec.encode(check_answer(scope.execution.run.id, form, default), "default")
     return scope.execution.perform(_ask(scope, scope.allot("ask"), prompt, kind, form, seconds, default))
 
 
@@ -243,6 +243,8 @@ def receive(
     scope = here("receive()")
     check_texts(topic=topic)
     seconds = seconds_of("timeout", timeout) if timeout is not None else None
+    if default is not UNSET:
+        scope.execution.codec.encode(default, "default")
     return scope.execution.perform(_receive(scope, scope.allot("receive"), topic, type, seconds, default))
 
 
