@@ -332,6 +332,8 @@ GIVEN: dict[str, Callable[[Holdfast, str], Any]] = {
     "tag's name": lambda hf, value: hf.start(child, "x", tags={value: "a"}),
     "tag by hand": lambda hf, value: hf.run("r", tags={"a": value}),
     "key": lambda hf, value: hf.enqueue(child, "x", key=value),
+    "queue's name": lambda hf, value: hf.queue(value, limit=1),
+    "who set a queue": lambda hf, value: hf.queue("q", limit=1, by=value),
     "schedule": lambda hf, value: hf.schedule(child, value, cron="0 0 * * *", id="s"),
     "schedule's id": lambda hf, value: hf.schedule(child, "x", cron="0 0 * * *", id=value),
     "schedule's tag": lambda hf, value: hf.schedule(child, "x", cron="0 0 * * *", id="s", tags={"a": value}),
@@ -363,9 +365,9 @@ def answered(text: str = "") -> str:
 def test_what_is_given_from_outside_is_refused(
     hf: Holdfast, raw_bytes: Callable[..., bytes], password: Secret, where: str
 ) -> None:
-    with pytest.raises((NotStorable, UsageError), match="value of secret 'password'"):
+    with pytest.raises((NotStorable, UsageError), match="value of secret 'password'") as refused:
         GIVEN[where](hf, password.reveal())
-    assert_nowhere(hf, raw_bytes)
+    assert_nowhere(hf, raw_bytes, str(refused.value))
 
 
 def test_the_state_of_a_graph_is_refused(hf: Holdfast, raw_bytes: Callable[..., bytes], password: Secret) -> None:

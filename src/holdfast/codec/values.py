@@ -213,7 +213,7 @@ class Codec:
         scrub = self._scrub()
         if scrub.is_in(text) or (b'"$":"byte' in text and scrub.tree(tree) != tree):
             named = [name for name, value in known_values(self.secrets) if Scrub([value]).is_in(text)]
-            raise NotStorable(what, exposed(named))
+            raise NotStorable(scrub.text(what), exposed(named))
 
     def _scrub(self) -> Scrub:
         values = frozenset(value for _, value in known_values(self.secrets))

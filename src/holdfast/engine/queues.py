@@ -157,6 +157,7 @@ class Queue(Operable):
 
     def _change(self, decide: Callable[[Settings], Settings], by: str | None) -> Op[None]:
         check_texts(by=by)
+        self._engine.codec.refuse_secrets(msgspec.json.encode([self.name, by]), "queue")
 
         def unless_same(before: Settings) -> Settings | None:
             after = decide(before)
