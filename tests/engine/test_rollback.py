@@ -181,6 +181,20 @@ def test_with_force_a_rollback_passes_over_it_and_records_that(hf: Holdfast) -> 
     assert run.rollback(to=start).undone == (), "it is not tried by a later rollback either"
 
 
+def test_in_its_middle_a_run_is_neither_deleted_nor_pruned(hf: Holdfast) -> None:
+    run = hf.run("run")
+    start = run.save("start")
+    act(run, "a", "b")
+    trouble["a"] = ValueError("the bank is closed")
+    stopped(run, start)
+    with pytest.raises(RunBlocked, match=r"force=True.*would forget"):
+        run.delete()
+    assert hf.prune(statuses=["blocked"]) == ()
+    assert statuses(run) == {"a": "undo_failed", "b": "undone"}
+    run.rollback(to=start, force=True)
+    assert run.delete() is True
+
+
 def test_with_force_from_the_start_each_failing_undo_is_tried_and_passed_over(hf: Holdfast) -> None:
     run = hf.run("run")
     start = run.save("start")

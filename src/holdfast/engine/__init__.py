@@ -403,8 +403,8 @@ class Holdfast(Operable):
     ) -> Op[tuple[str, ...]]:
         """Delete runs of these statuses (by default: ended ones), but for the newest few; returns their ids.
 
-        ``older_than`` spares those that were written to within that time. A run that somebody holds is never
-        touched, nor are children of a run that has not ended, nor entries that a fork shares. With ``dry_run`` nothing
+        ``older_than`` spares those that were written to within that time. A run that somebody holds, or that is in the
+        middle of its rollback, is never touched, nor are children of a run that has not ended, nor entries that a fork shares. With ``dry_run`` nothing
         is deleted. Of the status ``away`` are runs that were moved to another store.
         """
         if older_than is None and not keep_last and statuses is None:
@@ -425,7 +425,7 @@ class Holdfast(Operable):
             for record in page:
                 seen += 1
                 kept = seen <= keep_last or record.updated_at > limit
-                if kept or record.worker is not None or record.was is not None:
+                if kept or record.worker is not None or record.was is not None or record.rollback is not None:
                     continue
                 if record.parent is None or not (yield Read(lambda record=record: self._is_needed(record))):  # type: ignore[misc]
                     doomed.append(record)

@@ -568,8 +568,12 @@ class Run(Operable):
     def delete(self) -> Op[bool]:
         """Delete the run; False if it was gone already. While forks share its history, the entries stay for them.
 
-        Raises `Claimed` while a live worker holds it.
+        Raises `Claimed` while a live worker holds it, and `RunBlocked` in the middle of a rollback: its journal says
+        which effects are still there.
         """
+        record = yield Read(lambda: self._store.journal(self.uid))
+        if record is not None and record.rollback is not None and record.status is Status.BLOCKED:
+            raise RunBlocked(self.id, f"{record.reason}. Deleting it would forget what was not undone")
         return bool((yield Read(lambda: self._store.delete(self.uid))))
 
 
