@@ -401,6 +401,7 @@ _ENTER: dict[str, Callable[[Fold, int, int, Data], None]] = {
     Kind.ANSWERED: Fold._answered,
     Kind.DECLINED: Fold._declined,
     Kind.CLOSED: Fold._closed,
+    Kind.LATE: Fold._said,
     Kind.TIMER: Fold._timer,
     Kind.RECEIVED: Fold._received,
     Kind.CHILD: Fold._child,

@@ -85,6 +85,7 @@ _KEPT_WHEN_ERASED: dict[str, tuple[str, ...]] = {
     Kind.ASKED: ("output_key", "key", "until", "n"),
     Kind.ANSWERED: ("question",),
     Kind.DECLINED: ("question",),
+    Kind.LATE: ("question", "key"),
     Kind.RECEIVED: (),
     Kind.CHILD: ("key", "id", "tool", "n"),
     Kind.EMITTED: ("key", "n"),

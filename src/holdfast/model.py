@@ -50,6 +50,7 @@ class Kind(StrEnum):
     ANSWERED = "answered"  # its answer, or that its time is over
     DECLINED = "declined"  # a person said no at a breakpoint, where the run keeps waiting
     CLOSED = "closed"  # a question that nobody waits for any longer
+    LATE = "late"  # an answer or mark that was accepted, and came too late to count
     TIMER = "timer"  # something waits until a moment
     RECEIVED = "received"  # a message
     CHILD = "child"  # another run is started, as a part of this one

@@ -7,12 +7,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from children import wait_until
 
 import holdfast
-from holdfast import Holdfast, Run, Status, ask, receive, step, workflow
+from holdfast import Holdfast, Run, Status, ask, first, receive, step, workflow
 from holdfast.errors import QuestionClosed, RunEnded
 
 called: list[str] = []
+others: list[Holdfast] = []  # another handle of the store
 
 
 @pytest.fixture(autouse=True)
@@ -290,3 +292,28 @@ def test_a_mark_while_an_ended_run_is_held_for_something_else(hf: Holdfast, open
     assert run.status is Status.COMPLETED
     assert hf._store.inbox(run.uid) == []
     assert [effect.key for effect in run.effects()] == ["a", "b"]
+
+
+# --- what comes too late
+
+
+@step
+def works_until_answered(id: str) -> str:
+    run = others[0].get(id)
+    wait_until(run.questions)
+    run.answer("stop", by="Ann")
+    return "done"
+
+
+@workflow
+def works_or_asks() -> str:
+    return str(first(lambda: ask("Stop?", str), lambda: works_until_answered("run")))
+
+
+def test_an_answer_to_a_question_that_lost_its_race_is_on_record(hf: Holdfast, opened: Callable[..., Holdfast]) -> None:
+    others[:] = [opened()]
+    run = hf.start(works_or_asks, id="run")
+    assert run.result() == "done"
+    [late] = run.history(kind="late")
+    assert {"value": "stop", "by": "Ann"}.items() <= run.entry(late.seq).contents.items()
+    run.audit()

@@ -103,6 +103,7 @@ _ABOUT: dict[str, Callable[[Contents], str]] = {
     Kind.ASKED: _field("prompt"),
     Kind.ANSWERED: _answered,
     Kind.DECLINED: lambda said: _by(said).lstrip(),
+    Kind.LATE: lambda said: _by(said).lstrip(),
     Kind.CLOSED: _field("question", "entry {}"),
     Kind.TIMER: _timer,
     Kind.RECEIVED: lambda said: f"{said.get('topic') or ''}{_by(said)}".lstrip(),

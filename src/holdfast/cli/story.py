@@ -308,6 +308,7 @@ _TELL: dict[str, Any] = {
     Kind.RETRIED: Story._retried,
     Kind.FAILED: Story._failed,
     Kind.DECLINED: _said("note", "stays at its breakpoint"),
+    Kind.LATE: _said("note", "an answer or mark came too late"),
     Kind.UNBLOCKED: _said("note", "unblocked"),
     Kind.FORKED: _said("note", "forked from {from} at {at}"),
     Kind.ROLLBACK_BEGUN: Story._rolls_back,

@@ -30,7 +30,7 @@ def rolling_back(hf: Holdfast, infos: Iterable[RunInfo], dead: Collection[str]) 
     return found
 
 
-_LEFT = frozenset({Kind.ANSWERED, Kind.DECLINED, Kind.MARKED, Kind.RECEIVED})  # what others than the holder leave
+_LEFT = frozenset({Kind.ANSWERED, Kind.DECLINED, Kind.LATE, Kind.MARKED, Kind.RECEIVED})  # what others than the holder leave
 
 
 class Untaken(Struct, frozen=True):

@@ -190,17 +190,16 @@ def drain(run: Run, lease: Lease) -> Op[bool]:
 
 
 def _lines(uid: str, fold: Fold, item: Item, data: Data) -> list[tuple[str, Data]]:
-    """The entries that an inbox item becomes; none for what no longer fits, such as an abandoned question's answer."""
+    """The entries that an inbox item becomes. What was accepted and no longer fits is `Kind.LATE`: it is on record."""
     if item.kind in ("answer", "decline"):
         asked = fold.questions.get(data["question"])
         if asked is not None and question_id(uid, asked) == data["id"]:
             kind = Kind.ANSWERED if item.kind == "answer" else Kind.DECLINED
             return [(kind, {name: value for name, value in data.items() if name != "id"})]
-    elif item.kind == "mark" and data["key"] not in fold.steps:
-        return [(Kind.MARKED, data)]
-    elif item.kind == "message":
-        return [(Kind.RECEIVED, data)]
-    return []
+        return [(Kind.LATE, data)]
+    if item.kind == "mark":
+        return [(Kind.MARKED if data["key"] not in fold.steps else Kind.LATE, data)]
+    return [(Kind.RECEIVED, data)] if item.kind == "message" else []
 
 
 def preview(uid: str, fold: Fold, item: Item, data: Data) -> list[tuple[str, Data]]:

@@ -146,13 +146,14 @@ class Twin:
         """Move what waits in the inbox into the journal."""
         for kind, data in self.inbox:
             now = self.now
-            if kind == "answer" and data["seq"] in now.questions:
-                asked = now.questions[data["seq"]]
-                if asked.generation == data["generation"]:
-                    left = {seq: other for seq, other in now.questions.items() if seq != data["seq"]}
-                    self.write(Kind.ANSWERED, questions=left, answers={**now.answers, asked.output_key: data["value"]})
+            asked = now.questions.get(data["seq"]) if kind == "answer" else None
+            if asked is not None and asked.generation == data["generation"]:
+                left = {seq: other for seq, other in now.questions.items() if seq != data["seq"]}
+                self.write(Kind.ANSWERED, questions=left, answers={**now.answers, asked.output_key: data["value"]})
             elif kind == "mark" and data not in now.done:
                 self.mark(data)
+            elif kind in ("answer", "mark"):
+                self.write(Kind.LATE)
         self.inbox.clear()
 
     def record_unheld(self) -> None:
