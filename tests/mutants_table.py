@@ -1063,6 +1063,20 @@ MUTANTS: list[Mutant] = [
         'tests/processes/test_restored.py -k "its_own_log"',
     ),
     Mutant(
+        "row-of-the-version-before-is-damaged",
+        "src/holdfast/stores/sqlite_rows.py",
+        "    if type(until) is int and boot is None and ends is None and checksum is None:\n        return Term(until)\n",
+        "",
+        'tests/engine/test_leases.py -k "judged_by_the_wall_clock"',
+    ),
+    Mutant(
+        "lock-of-another-user-is-an-error",
+        "src/holdfast/stores/locks.py",
+        "        except (FileNotFoundError, PermissionError):\n            return None\n",
+        "        except FileNotFoundError:\n            return None\n",
+        'tests/damage/test_full_disk.py -k "looked_at"',
+    ),
+    Mutant(
         "log-before-a-power-failure-is-refused",
         "src/holdfast/stores/sqlite_identity.py",
         "            return int(stamp) if int(boot) and int(boot) == SystemClock().boot else 0\n",

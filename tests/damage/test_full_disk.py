@@ -323,6 +323,23 @@ def test_a_store_without_permission_to_write_says_so(locked: str) -> None:
     assert "permissions" in told
 
 
+@pytest.mark.parametrize("kind", ["files", "sqlite"])
+def test_a_run_that_another_user_holds_can_be_looked_at(memdir: Path, kind: str) -> None:
+    """The lock of its holder cannot be read, so the term of its lease decides."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    memdir.chmod(0o755)
+    url = f"{kind}:///{memdir / 'store'}"
+
+    def look() -> str:
+        hf = holdfast.open(url)
+        [worker] = hf._store.workers()
+        return f"{hf.get('one').status} {worker.alive} {worker.running} {hf.recover(dry_run=True)}"
+
+    with holdfast.open(url) as hf, hf.run("one").claim():
+        assert as_nobody(look) == "running True True ()"
+
+
 def test_a_place_that_may_not_be_made_says_so(memdir: Path) -> None:
     for kind in ("files", "sqlite"):
         memdir.chmod(0o555)
