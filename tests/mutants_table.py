@@ -170,8 +170,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "missing-lock-taken-for-a-free-one",
         "src/holdfast/stores/locks.py",
-        "        except FileNotFoundError:\n            return None\n",
-        "        except FileNotFoundError:\n            return False\n",
+        "        except (FileNotFoundError, PermissionError):\n            return None\n",
+        "        except (FileNotFoundError, PermissionError):\n            return False\n",
         f'{PROCESSES}/test_removals.py -k "lock_folder"',
     ),
     Mutant(
@@ -691,7 +691,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "damage-log-that-was-left-not-seen",
         "src/holdfast/stores/sqlite_file.py",
-        ' or (self._presence.alone and _is_filled(self.path + "-wal"))',
+        ' or (self._presence.alone and is_filled(self.path + "-wal"))',
         "",
         'tests/damage/test_sqlite_indexes.py -k "log_that_was_left"',
     ),
@@ -719,7 +719,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "read-only-leaves-out-the-log",
         "src/holdfast/stores/sqlite_file.py",
-        ' or way != "mode=ro" or _is_filled(path + "-wal"):',
+        ' or way != "mode=ro" or is_filled(path + "-wal"):',
         ' or way != "mode=ro":',
         'tests/damage/test_read_only.py -k "left_out"',
     ),
@@ -1044,9 +1044,37 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "log-of-another-file-is-used",
         "src/holdfast/stores/sqlite_identity.py",
-        "        if self._stamp < self._noted() and",
-        "        if False and",
+        "        if has_log:",
+        "        if False:",
         'tests/processes/test_restored.py -k "renamed"',
+    ),
+    Mutant(
+        "log-of-a-restored-file-is-refused",
+        "src/holdfast/stores/sqlite_identity.py",
+        "        self._note(stamp)\n        return None\n",
+        "        return None\n",
+        'tests/processes/test_restored.py -k "its_own_log"',
+    ),
+    Mutant(
+        "log-of-a-new-file-is-refused",
+        "src/holdfast/stores/sqlite_file.py",
+        "                os.unlink(self._notes)  # of a file that was removed\n",
+        "                pass\n",
+        'tests/processes/test_restored.py -k "its_own_log"',
+    ),
+    Mutant(
+        "row-of-the-version-before-is-damaged",
+        "src/holdfast/stores/sqlite_rows.py",
+        "    if type(until) is int and boot is None and ends is None and checksum is None:\n",
+        "    if False:\n",
+        'tests/engine/test_leases.py -k "judged_by_the_wall_clock"',
+    ),
+    Mutant(
+        "lock-of-another-user-is-an-error",
+        "src/holdfast/stores/locks.py",
+        "        except (FileNotFoundError, PermissionError):\n            return None\n",
+        "        except FileNotFoundError:\n            return None\n",
+        'tests/damage/test_full_disk.py -k "looked_at"',
     ),
     Mutant(
         "log-before-a-power-failure-is-refused",

@@ -14,7 +14,7 @@ from stocked import answers, attempts, outcome, questions, stock, uids
 import holdfast
 from holdfast.errors import HoldfastError, RunNotFound
 
-TRIALS = sizes.size(2, 20)  # of each kind of file
+TRIALS = sizes.size(1, 8, 20)  # of each kind of file
 KINDS = ("run.json", "journal.jsonl", "inbox", "taken", "forks", "documents", "workers", "holdfast.json")
 # What workers look for is read from a part of run.json that is not verified; whatever they take is.
 BY_SKETCH = ("due", "backlog", "queues", "next wake", "orphans", "recover")

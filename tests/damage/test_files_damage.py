@@ -1,11 +1,14 @@
-"""The files of a run are cut off and changed at every byte: a typed error or a true prefix, and nothing else."""
+"""The files of a run are cut off and changed at every byte: a typed error or a true prefix, and nothing else.
+
+`make torture` tries every byte, and the others some of them.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sizes import sample
+from sizes import draw
 
 import holdfast
 from holdfast import Keyring
@@ -13,6 +16,7 @@ from holdfast.testing.scenario import read_tree, write_tree
 
 FILES = ["journal.jsonl", "run.json", "holdfast.json"]
 CHUNKS = 4
+SOME = (8, 60)  # of the bytes of a chunk
 
 
 class Victim:
@@ -51,12 +55,12 @@ class Victim:
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_was_cut_off(
-    name: str, chunk: int, memdir: Path, filled: Any, examiner: Any, tally: Callable[..., None]
+    name: str, chunk: int, memdir: Path, filled: Any, examiner: Any, seed: int, tally: Callable[..., None]
 ) -> None:
     victim = Victim(memdir, filled, None)
     examine = examiner(victim.truth)
     whole = victim.whole(name)
-    for size in sample(range(chunk, len(whole), CHUNKS), 24):
+    for size in draw(range(chunk, len(whole), CHUNKS), seed, *SOME):
         victim.damage(name, whole[:size])
         examine.examine(f"{name} cut to {size} of {len(whole)} bytes", victim.url, others=name != "holdfast.json")
     tally(f"damage: files, {name} cut off", tried=examine.tried, wrong=len(examine.wrong))
@@ -78,14 +82,14 @@ def flip(memdir: Path, fill: Any, examiner: Any, name: str, places: Any, keys: K
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 @pytest.mark.parametrize("name", FILES)
 def test_a_flipped_bit(
-    name: str, chunk: int, memdir: Path, filled: Any, examiner: Any, tally: Callable[..., None]
+    name: str, chunk: int, memdir: Path, filled: Any, examiner: Any, seed: int, tally: Callable[..., None]
 ) -> None:
     examine = flip(
         memdir,
         filled,
         examiner,
         name,
-        lambda size: ((at, at % 8) for at in sample(range(chunk, size, CHUNKS), 24)),
+        lambda size: ((at, at % 8) for at in draw(range(chunk, size, CHUNKS), seed, *SOME)),
         None,
     )
     tally(f"damage: files, {name} flipped", tried=examine.tried, wrong=len(examine.wrong))
@@ -94,11 +98,11 @@ def test_a_flipped_bit(
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_flipped_bit_in_what_is_encrypted(
-    name: str, memdir: Path, filled: Any, examiner: Any, tally: Callable[..., None]
+    name: str, memdir: Path, filled: Any, examiner: Any, seed: int, tally: Callable[..., None]
 ) -> None:
     keys = Keyring({"k": b"k" * 32}, current="k")
     examine = flip(
-        memdir, filled, examiner, name, lambda size: ((at, at % 8) for at in sample(range(0, size, 7), 24)), keys
+        memdir, filled, examiner, name, lambda size: ((at, at % 8) for at in draw(range(0, size, 7), seed, *SOME)), keys
     )
     tally(f"damage: files encrypted, {name} flipped", tried=examine.tried, wrong=len(examine.wrong))
     examine.verdict()

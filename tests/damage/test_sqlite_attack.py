@@ -26,7 +26,7 @@ from holdfast.stores.sqlite_file import Q, connect_to_read
 
 PAGE = 512
 HEADER = 100
-TRIALS = sizes.size(4, 60)  # in each region
+TRIALS = sizes.size(2, 15, 60)  # in each region
 KINDS = {2: "inner page of an index", 5: "inner page of a table", 10: "page of an index", 13: "page of a table"}
 REGIONS = ["header", "free or overflow page", *KINDS.values()]
 BY_ONE_INDEX = (

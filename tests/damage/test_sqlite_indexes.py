@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import ask, step, workflow
+from holdfast import Holdfast, ask, step, workflow
 from holdfast.errors import Claimed, RunDamaged, StoreDamaged, TimedOut
 from holdfast.stores.sqlite_damage import examine
 from holdfast.stores.sqlite_file import Q, connect_to_read
@@ -73,6 +73,14 @@ def uid_of(indexed: Indexed) -> str:
         return hf.get("needle").uid
 
 
+def answer_in_inbox(hf: Holdfast) -> str:
+    """Answer the question while somebody holds the run, so that the answer waits in the inbox; the uid of the run."""
+    uid = hf.get("needle").uid
+    hf._store.claim(uid, "holder")
+    hf.get("needle").answer(True)
+    return uid
+
+
 def test_a_run_that_the_index_of_ids_lacks_is_not_made_again(indexed: Indexed) -> None:
     indexed.overwrite("run_by_id", b"needle")
     with holdfast.open(indexed.url) as hf:
@@ -125,8 +133,7 @@ def test_a_run_that_the_index_of_uids_lacks_is_not_gone(indexed: Indexed) -> Non
 @pytest.mark.parametrize("how", ["overwrite", "cut"])
 def test_an_answered_question_is_not_open_again(indexed: Indexed, index: str, how: str) -> None:
     with holdfast.open(indexed.url) as hf:
-        hf.get("needle").answer(True)
-        [item] = hf._store.inbox(hf.get("needle").uid)
+        [item] = hf._store.inbox(answer_in_inbox(hf))
     indexed.overwrite(index, item.key.encode()) if how == "overwrite" else indexed.cut(index)
     with holdfast.open(indexed.url) as hf:
         if how == "cut" or index == "inbox_again":
@@ -139,9 +146,10 @@ def test_an_answered_question_is_not_open_again(indexed: Indexed, index: str, ho
 
 def test_an_item_that_is_marked_as_taken_by_damage_is_missed(indexed: Indexed) -> None:
     with holdfast.open(indexed.url) as hf:
-        hf.get("needle").answer(True)
+        answer_in_inbox(hf)
     with closing(sqlite3.connect(indexed.path)) as db, db:
-        db.execute("UPDATE inbox SET taken = 1")  # as one bit of its row does, and as no index says
+        marked = db.execute("UPDATE inbox SET taken = 1")  # as one bit of its row does, and as no index says
+        assert marked.rowcount == 1
     with holdfast.open(indexed.url) as hf, pytest.raises(RunDamaged, match="inbox item"):
         hf._store.taken(hf.get("needle").uid)
     assert any("inbox item" in text for text in indexed.examined())

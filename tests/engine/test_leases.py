@@ -1,11 +1,13 @@
 """How long a claim holds. Real time, short leases."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -149,6 +151,22 @@ def test_a_worker_of_the_version_before_goes_by_the_wall_clock() -> None:
     assert not term.is_live(now, running=False)
     now.set_ahead(1)
     assert not term.is_live(now, running=True)
+
+
+def test_a_row_of_a_worker_of_the_version_before_is_judged_by_the_wall_clock(memdir: Path) -> None:
+    path = memdir / "runs.db"
+    with holdfast.open(f"sqlite:///{path}") as hf:
+        until = hf._store.clock.now() + 3600_000_000
+        with closing(sqlite3.connect(path)) as db, db:
+            db.execute("INSERT INTO worker (name, until) VALUES ('live', ?), ('expired', 1)", (until,))
+        found = {one.worker: (one.alive, one.running) for one in hf._store.workers()}
+        assert found == {"live": (True, True), "expired": (False, False)}
+        for holder in found:
+            hf._store.claim(hf.run(f"of {holder}").uid, holder)
+        with pytest.raises(Claimed):
+            hf.get("of live").claim()
+        with hf.get("of expired").claim():
+            pass
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "files"])

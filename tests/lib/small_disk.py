@@ -22,7 +22,7 @@ def main(folder: str, scheme: str) -> None:
         print(f"no disk: {error}", flush=True)
         return
     ballast = Path(folder, "ballast")
-    for pages in (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144):
+    for pages in (0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377):
         place = Path(folder, f"{pages}")
         place.mkdir()
         url = f"{scheme}:///{place}/store"

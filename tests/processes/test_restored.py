@@ -173,6 +173,33 @@ def test_a_backup_that_is_restored_while_nobody_is_there_is_taken(path: Path) ->
             run.save({"n": 3, "by": "another history"})
 
 
+@pytest.mark.parametrize("how", ["restored", "restored beside one that is open", "made anew"])
+def test_a_file_that_is_opened_without_a_log_has_its_own_log(
+    how: str, path: Path, crew: Callable[[int], list[Any]]
+) -> None:
+    """What is acknowledged stands in the log alone, and others must not take it for that of the file before."""
+    url = url_of("sqlite", path)
+    backup = backed_up("sqlite", path)
+    before = holdfast.open(url)
+    with before.run("thread").claim() as run:
+        run.save({"n": 3})
+    if how != "restored beside one that is open":
+        before.close()
+    for part in ("", *LOG):
+        Path(f"{path}{part}").unlink(missing_ok=True)
+    if how != "made anew":
+        shutil.copy(backup, path)
+    assert Path(f"{path}.locks/stamp").exists()
+    [other] = crew(1)
+    with holdfast.open(url) as hf:
+        hf.run("new")
+        other.do("open", url=url)
+        assert other.do("status", id="new") == "ready"
+    if how == "restored beside one that is open":
+        with pytest.raises(StoreReplaced):
+            before.close()
+
+
 def test_the_stamp_only_grows(path: Path) -> None:
     backed_up("sqlite", path)
     with closing(sqlite3.connect(path)) as db:

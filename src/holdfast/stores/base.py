@@ -114,8 +114,9 @@ class Term(Struct, frozen=True):
 
     def enlisted(self, worker: str, clock: Clock, running: bool | None) -> Enlisted:
         """What is known of the worker. Where its lock says nothing, it may run unless the machine was booted since."""
-        may_run = self.boot == clock.boot if running is None else running
-        return Enlisted(worker, self.until, self.is_live(clock, running), may_run)
+        live = self.is_live(clock, running)
+        may_run = live or self.boot == clock.boot if running is None else running
+        return Enlisted(worker, self.until, live, may_run)
 
 
 class Store(Protocol):

@@ -168,14 +168,17 @@ class WorkerLocks:
         return os.path.join(self.folder, f"{worker}.lock")
 
     def is_running(self, worker: str) -> bool | None:
-        """Whether the worker's process runs, stopped or not. None if its lock is missing, so that nobody knows."""
+        """Whether the worker's process runs, stopped or not.
+
+        None if that cannot be known: its lock is missing, or belongs to another user. Then its term alone decides.
+        """
         if worker in self._held:
             return True
         if "/" in worker or "\0" in worker or len(worker) > MAX_NAME:
             return False  # no worker has such a name, so where it stands is damaged
         try:
             fd = os.open(self._path(worker), os.O_RDONLY)
-        except FileNotFoundError:
+        except (FileNotFoundError, PermissionError):
             return None
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -35,7 +35,7 @@ from holdfast.stores.base import READER, WRITER
 from holdfast.stores.locks import Presence, WorkerLocks, WriterLock
 from holdfast.stores.mounts import check_disk
 from holdfast.stores.sqlite_damage import REMEDY, glance
-from holdfast.stores.sqlite_identity import OLDER, RAISE, REMOVED, Identity, Mark
+from holdfast.stores.sqlite_identity import OLDER, RAISE, REMOVED, Identity, Mark, is_filled
 from holdfast.stores.sqlite_lent import LentConnection
 from holdfast.stores.sqlite_log import Log, log_of
 from holdfast.stores.sqlite_rows import tagged
@@ -147,7 +147,7 @@ class SqliteFile:
         self._writer_lock = self._open_writer_lock()
         try:
             self._presence = Presence(os.path.join(self.path + ".locks", "open"))
-            unclean = self._presence.left_open or (self._presence.alone and _is_filled(self.path + "-wal"))
+            unclean = self._presence.left_open or (self._presence.alone and is_filled(self.path + "-wal"))
             self._db = self._connect(LentConnection)
             self._cursor = self._db.cursor()
             try:
@@ -197,7 +197,10 @@ class SqliteFile:
 
     def _check_log(self) -> None:
         """Before the file is opened: SQLite takes any log beside it for its own."""
-        if os.path.exists(self.path) and (problem := Identity(self.path, self._notes).foreign_log()):
+        if not os.path.exists(self.path):
+            with suppress(FileNotFoundError):
+                os.unlink(self._notes)  # of a file that was removed
+        elif problem := Identity(self.path, self._notes).foreign_log():
             raise StoreReplaced(self.place, problem)
 
     def _identify(self) -> None:
@@ -489,16 +492,9 @@ def connect_to_read(path: str, kind: type[C]) -> C:
         except BaseException as error:
             db.close()
             refused = isinstance(error, sqlite3.OperationalError) and _is_refused(error)
-            if not refused or way != "mode=ro" or _is_filled(path + "-wal"):
+            if not refused or way != "mode=ro" or is_filled(path + "-wal"):
                 raise
     raise AssertionError
-
-
-def _is_filled(path: str) -> bool:
-    try:
-        return os.path.getsize(path) > 0
-    except OSError:
-        return False
 
 
 def _is_refused(error: OSError | sqlite3.OperationalError) -> bool:

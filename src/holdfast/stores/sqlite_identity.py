@@ -9,8 +9,10 @@ again after each checkpoint. Whoever sees that the file was written to (its size
 the stamp from the file alone, without its log. If it is smaller than the one that was seen there before, the contents
 are older ones. Else it was a checkpoint, by whomever, or a copy that is no older than the last checkpoint: the log
 then has all that came after it, so such a copy changes nothing. Beside the locks stands the stamp that was seen last,
-for those who open the store later and find the log of another file beside it. It counts until the machine is booted
-again: after a power failure the file may be older than what was seen of it, and its log is its own.
+for those who open the store later and find the log of another file beside it. It counts until the file is opened
+without any log, such as a backup that was restored as it should be or a new file: the log that comes then is its own.
+And it counts until the machine is booted again: after a power failure the file may be older than what was seen of it,
+and its log is its own.
 """
 
 from __future__ import annotations
@@ -40,6 +42,14 @@ FOREIGN_LOG = (
 Mark = tuple[int, int]  # when the file itself was written to, and its size
 
 
+def is_filled(path: str) -> bool:
+    """Whether there is something in a file."""
+    try:
+        return os.path.getsize(path) > 0
+    except OSError:
+        return False
+
+
 class Identity:
     """The file that a path named when it was opened."""
 
@@ -52,10 +62,18 @@ class Identity:
         self._stamp = self._read() or 0
 
     def foreign_log(self) -> str | None:
-        """Why the file may not be used with the log beside it, if so."""
-        log = self.path + "-wal"
-        if self._stamp < self._noted() and os.path.exists(log) and os.path.getsize(log):
+        """Why the file may not be used with the log beside it, if so.
+
+        Without one, the log that comes is its own: the note is of contents that were there before, and is put right.
+        """
+        has_log = is_filled(self.path + "-wal")  # first: whoever makes a log has put the note right before
+        noted = self._noted()
+        stamp = self._read()
+        if stamp is None or stamp >= noted:
+            return None
+        if has_log:
             return FOREIGN_LOG.format(path=self.path)
+        self._note(stamp)
         return None
 
     def mark(self) -> Mark | None:
@@ -75,9 +93,13 @@ class Identity:
             return True
         if stamp is not None and stamp > self._stamp:
             self._stamp = stamp
-            with suppress(OSError), open(self._notes, "w") as file:  # it only helps those who open the store later
-                file.write(f"{SystemClock().boot} {stamp}")
+            with suppress(OSError):  # it only helps those who open the store later
+                self._note(stamp)
         return False
+
+    def _note(self, stamp: int) -> None:
+        with open(self._notes, "w") as file:
+            file.write(f"{SystemClock().boot} {stamp}")
 
     def _noted(self) -> int:
         with suppress(FileNotFoundError, ValueError), open(self._notes) as file:

@@ -164,7 +164,12 @@ def worker_row(name: str, term: Term) -> tuple[Any, ...]:
 
 
 def term_of(place: str, name: Any, until: Any, boot: Any, ends: Any, checksum: Any) -> Term:
-    """Until when a worker's leases hold; raises `StoreDamaged` if the row is not what was written."""
+    """Until when a worker's leases hold; raises `StoreDamaged` if the row is not what was written.
+
+    A row of the version before has the wall clock alone, and no checksum.
+    """
+    if type(until) is int and boot is None and ends is None and checksum is None:
+        return Term(until)
     is_term = all(type(value) is int for value in (until, boot, ends))
     if not is_term or checksum != _checksum((name, until, boot, ends)):
         raise StoreDamaged(place, f"what it says of the worker {name!r} is damaged; start that worker again")
