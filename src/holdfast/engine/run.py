@@ -557,7 +557,7 @@ class Run(Operable):
         lease = yield from self._claim(ANY)
         change = Change(status=resting_status(lease.fold, lease.record), release=True)
         try:
-            data: Data = {"by": by, "reason": record.reason} | ({"accepted": True} if accept else {})
+            data: Data = {"by": by, "reason": record.reason and self._codec.scrub(record.reason)} | ({"accepted": True} if accept else {})
             yield from self._write_last(lease, [(Kind.UNBLOCKED, data)], change)
         except BaseException:  # also an interrupt: whatever it is, the claim is given up
             yield from self._let_go(lease, as_before(record))
