@@ -754,8 +754,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "failed-cancel-keeps-the-claim",
         "src/holdfast/engine/wishes.py",
-        "    except BaseException:  # as above\n        yield from run._let_go(lease)\n        raise\n\n\ndef _cancel_parts",
-        "    except ValueError:\n        raise\n\n\ndef _cancel_parts",
+        "    except BaseException:  # as above\n        yield from run._let_go(lease)\n        raise\n\n\ndef _cancel",
+        "    except ValueError:\n        raise\n\n\ndef _cancel",
         'tests/workflows/test_cancel.py -k "cannot_be_written"',
     ),
 ]
