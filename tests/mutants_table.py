@@ -956,6 +956,13 @@ MUTANTS: list[Mutant] = [
         'tests/postgres/test_stale.py -k "given_up and take"',
     ),
     Mutant(
+        "ended-run-stays-claimed",
+        "src/holdfast/stores/postgres.py",
+        "                if isinstance(outcome, InboxNotEmpty):",
+        "                if False:",
+        'tests/postgres/test_stale.py -k "had_ended"',
+    ),
+    Mutant(
         "claim-of-another-call-is-given-up",
         "src/holdfast/stores/postgres.py",
         "            if self._claims.get(uid) != wanted.epoch:",

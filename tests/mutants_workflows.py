@@ -726,8 +726,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "secret-in-an-entry",
         "src/holdfast/engine/journals.py",
-        "            payload = to_text(data)\n            self.codec.refuse_secrets(payload, what)\n",
-        "            payload = to_text(data)\n",
+        "            if not acknowledged:\n                self.codec.refuse_secrets(payload, what)\n",
+        "",
         'tests/workflows/test_secret_values.py -k "sqlite and lets_out"',
     ),
     Mutant(
@@ -736,5 +736,26 @@ MUTANTS: list[Mutant] = [
         '        self.codec.refuse_secrets(to_text(texts), "id, tags, queue or key of the run")\n',
         "",
         'tests/workflows/test_secret_values.py -k "sqlite and outside"',
+    ),
+    Mutant(
+        "secret-poisons-the-inbox",
+        "src/holdfast/engine/pauses.py",
+        "took=tuple(item.key for item in items), acknowledged=True)",
+        "took=tuple(item.key for item in items))",
+        'tests/workflows/test_secret_values.py -k "sqlite and stops_nothing"',
+    ),
+    Mutant(
+        "secret-stays-in-an-item",
+        "src/holdfast/engine/journals.py",
+        'return self.codec.take_out_secrets(self.open(run, uid, f"inbox/{item.key}", item.payload))',
+        'return self.open(run, uid, f"inbox/{item.key}", item.payload)',
+        'tests/workflows/test_secret_values.py -k "sqlite and did_not_know"',
+    ),
+    Mutant(
+        "failed-cancel-keeps-the-claim",
+        "src/holdfast/engine/wishes.py",
+        "    except BaseException:  # as above\n        yield from run._let_go(lease)\n        raise\n\n\ndef _cancel",
+        "    except ValueError:\n        raise\n\n\ndef _cancel",
+        'tests/workflows/test_cancel.py -k "cannot_be_written"',
     ),
 ]

@@ -4,6 +4,7 @@ whether or not a holder has taken it in; an ended run refuses it, and no run end
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -259,6 +260,27 @@ def test_a_cancel_that_was_acknowledged_before_the_end_counts(
 
     run = hf.start(ends, id="run")
     assert run.wait() is Status.CANCELLED
+    assert hf._store.inbox(run.uid) == []
+
+
+@pytest.mark.parametrize("end", ["complete", "fail"])
+@pytest.mark.parametrize("held", [False, True])
+def test_a_cancel_that_was_acknowledged_before_an_end_by_hand_counts(
+    hf: Holdfast, opened: Callable[..., Holdfast], end: str, held: bool
+) -> None:
+    run, other = hf.enqueue(asks, id="run"), opened()
+    hf.work(until_idle=True)
+    ended = partial(getattr(run, end), "given up")
+    with run.claim():
+        other.get("run").cancel("no more", by="ann")
+        if held:
+            with pytest.raises(RunEnded, match="asked to cancel it before"):
+                ended()
+    if not held:
+        with pytest.raises(RunEnded, match="asked to cancel it before"):
+            ended()
+    assert (run.status, run.info().holder) == (Status.CANCELLED, None)
+    assert run.entry(run.checkpoint().seq).contents == {"error": "no more", "by": "ann"}
     assert hf._store.inbox(run.uid) == []
 
 

@@ -120,6 +120,7 @@ def test_a_state_that_is_too_large_is_refused(
         return "".join(random.Random(length).choices(string.ascii_letters + string.digits, k=length))
 
     run = opened(max_bytes=2000).run("run")
+    caplog.clear()  # of what a store says when it is opened
     run.save("x" * 100)
     assert not caplog.records
     run.save(noise(1600))

@@ -17,10 +17,11 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.errors import StoreUnreachable
 from holdfast.model import Append, Kind, Limits, Order, RunRecord, Status
 from holdfast.stores import postgres, postgres_link
+from holdfast.stores.base import ANY
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres_link import Connection, begin, execute
 from holdfast.testing import ManualClock
-from holdfast.testing.contract_author import LEASE, Author, make, put
+from holdfast.testing.contract_author import LEASE, Author, item, make, put
 
 Sql = Callable[..., list[tuple[object, ...]]]
 
@@ -217,6 +218,24 @@ def test_a_run_that_was_claimed_by_a_call_that_failed_is_given_up(
     held = store.journal(run.uid)
     assert held is not None
     assert (held.worker, held.status) == ("far", Status.RUNNING)
+    proxy.refuses = False
+    far.beat("far", LEASE)
+    free = store.journal(run.uid)
+    assert free is not None
+    assert (free.worker, free.status, free.epoch) == (None, Status.READY, 1)
+
+
+def test_a_run_that_had_ended_is_given_up_with_what_came_meanwhile(
+    far: PostgresStore, store: PostgresStore, proxy: Proxy, author: Author, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is no end again, as long as something waits in its inbox: whoever claims it takes that in."""
+    run = make(store, author.create("run", status=Status.COMPLETED))
+    monkeypatch.setattr(postgres_link, "PATIENCE", 0.2)
+    proxy.lose(b"COMMIT\0", "after")
+    proxy.refuses = True
+    with pytest.raises(StoreUnreachable):
+        far.claim(run.uid, "far", ANY)
+    assert store.post(run.uid, item("answer:1"))
     proxy.refuses = False
     far.beat("far", LEASE)
     free = store.journal(run.uid)

@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, Status, ask, gather, sleep, step, workflow
 from holdfast.engine.watch import Watch
-from holdfast.errors import DeadlinePassed, RunCancelled, RunEnded, UndoFailed, UsageError
+from holdfast.errors import DeadlinePassed, RunCancelled, RunEnded, TooLarge, UndoFailed, UsageError
 
 Opener = Callable[..., Holdfast]
 
@@ -526,3 +526,13 @@ def test_news_of_a_run_that_came_before_it_was_driven_is_looked_at(
     assert looked.wait(5), "only when the step had ended"
     gate.set()
     working.join()
+
+
+def test_a_cancel_that_cannot_be_written_gives_up_the_claim(hf: Holdfast) -> None:
+    run = hf.enqueue(waits_to_hear, "x", id="run")
+    hf.work(until_idle=True)
+    with pytest.raises(TooLarge):
+        run.cancel("x" * (hf._engine.journals.max_bytes + 1))
+    assert run.info().holder is None
+    run.cancel("no more")
+    assert run.status is Status.CANCELLED

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypedDict
+from uuid import uuid4
 
 import msgspec
 import pydantic
@@ -20,6 +21,7 @@ from holdfast import (
     Graph,
     Holdfast,
     NotStorable,
+    RunCancelled,
     Secret,
     Status,
     UsageError,
@@ -381,6 +383,90 @@ def test_a_run_that_is_failed_by_hand(hf: Holdfast, raw_bytes: Callable[..., byt
     hf.run("r").fail(f"{password.reveal()} is wrong")
     assert_nowhere(hf, raw_bytes)
     assert hf.get("r").checkpoint().error == "*** is wrong"
+
+
+def test_a_reason_to_cancel_is_taken_out(hf: Holdfast, raw_bytes: Callable[..., bytes], password: Secret) -> None:
+    run = hf.start(other, id="run")
+    run.cancel(f"{password.reveal()} leaked", by=f"{password.reveal()}!")
+    assert (run.status, run.info().holder) == (Status.CANCELLED, None)
+    assert run.entry(run.checkpoint().seq).contents == {"error": "*** leaked", "by": "***!"}
+    assert_nowhere(hf, raw_bytes)
+
+
+# --- what somebody left who did not know the secret: it was acknowledged, so it is taken in, without the value
+
+
+@workflow
+def asks_and_hears() -> list[Any]:
+    return [ask("Which?", str), holdfast.receive()]
+
+
+LEFT: dict[str, Callable[[holdfast.Run, Any], Any]] = {
+    "message": lambda run, value: run.send(value),
+    "answer": lambda run, value: run.answer(value),
+    "by": lambda run, value: run.send("x", by=value),
+}
+
+
+@pytest.fixture
+def value() -> str:
+    """The value of a secret that no other test of this process has made known."""
+    return f'pass-word "{uuid4().hex}" é'
+
+
+def leave(hf: Holdfast, value: str, act: Callable[[holdfast.Run], Any]) -> tuple[holdfast.Run, Secret]:
+    """Leave something in the inbox of a run that is held, before the value becomes that of a secret."""
+    run, holder = hf.enqueue(asks_and_hears, id="run"), hf.get("run")
+    hf.work(until_idle=True)
+    with holder.claim():
+        act(run)
+        assert hf._store.inbox(run.uid)
+        secret = Secret(value, "password")
+    return run, secret
+
+
+@pytest.mark.parametrize("kind", LEFT)
+@pytest.mark.parametrize("shape", ["{}", "it is {}."])
+def test_what_somebody_left_who_did_not_know_a_secret(hf: Holdfast, value: str, kind: str, shape: str) -> None:
+    run, _secret = leave(hf, value, lambda run: LEFT[kind](run, shape.format(value)))
+    assert run.info().holder is None
+    if kind != "answer":
+        run.answer("lamp")
+    else:
+        run.send("x")
+    hf.work(until_idle=True)
+    taken = shape.format("***")
+    assert run.result(timeout=20) == {"message": ["lamp", taken], "answer": [taken, "x"]}.get(kind, ["lamp", "x"])
+    assert value not in str([run.entry(entry.seq).contents for entry in run.history()])
+    assert hf._store.inbox(run.uid) == []
+
+
+def test_a_mark_that_somebody_left_who_did_not_know_a_secret(
+    hf: Holdfast, opened: Callable[..., Holdfast], value: str
+) -> None:
+    run, other = hf.run("run"), opened().run("run")
+    with run.claim():
+        other.mark("tool", "tool", result=value)
+        _secret = Secret(value, "password")
+        assert run.fork(id="fork").checkpoint().results == {"tool": "***"}
+    assert run.checkpoint().results == {"tool": "***"}
+
+
+def test_what_cannot_be_taken_out_stops_nothing(hf: Holdfast) -> None:
+    """A number that is the value of a secret."""
+    number = uuid4().int % 10**15 + 10**15
+    run, _secret = leave(hf, str(number), lambda run: run.send([number]))
+    run.cancel("no more")
+    assert (run.status, run.info().holder) == (Status.CANCELLED, None)
+
+
+def test_a_cancel_that_somebody_left_who_did_not_know_a_secret(hf: Holdfast, value: str) -> None:
+    run, _secret = leave(hf, value, lambda run: run.cancel(f"{value} leaked", by=value))
+    hf.work(until_idle=True)
+    with pytest.raises(RunCancelled, match=r"\*\*\* leaked"):
+        run.result(timeout=20)
+    assert (run.status, run.info().holder) == (Status.CANCELLED, None)
+    assert value not in str(run.entry(run.checkpoint().seq).contents)
 
 
 # --- what is not a value

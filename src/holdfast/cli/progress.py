@@ -20,7 +20,7 @@ from holdfast.errors import HoldfastError
 from holdfast.views import EntryContents
 
 EVERY = 0.1  # seconds between two looks
-_SHOWN_ANYWAY = frozenset({"run.failed", "run.parked", "run.unattended"})
+_SHOWN_ANYWAY = frozenset({"run.failed", "run.blocked", "run.unattended"})
 
 
 class View(Protocol):

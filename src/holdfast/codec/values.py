@@ -208,12 +208,25 @@ class Codec:
 
     def refuse_secrets(self, text: bytes, what: str, tree: Tree = None) -> None:
         """Raise `NotStorable` if this JSON, or bytes in its tree, have the value of a secret that is known here."""
-        if not secret_names:
-            return
-        scrub = self._scrub()
-        if scrub.is_in(text) or (b'"$":"byte' in text and scrub.tree(tree) != tree):
+        if self._has_secrets(text, tree):
             named = [name for name, value in known_values(self.secrets) if Scrub([value]).is_in(text)]
             raise NotStorable(scrub.text(what), exposed(named))
+
+    def take_out_secrets(self, data: dict[str, Tree]) -> dict[str, Tree]:
+        """These values with ``***`` where `refuse_secrets` would refuse them, as far as they can still be read then.
+
+        For what somebody left who did not know the secret, and was told that it is kept.
+        """
+        if not secret_names or not any(self._has_secrets(to_text(tree), tree) for tree in data.values()):
+            return data
+        scrub = self._scrub()
+        return {name: scrub.tree(tree) for name, tree in data.items()}
+
+    def _has_secrets(self, text: bytes, tree: Tree) -> bool:
+        if not secret_names:
+            return False
+        scrub = self._scrub()
+        return scrub.is_in(text) or (b'"$":"byte' in text and scrub.tree(tree) != tree)
 
     def _scrub(self) -> Scrub:
         values = frozenset(value for _, value in known_values(self.secrets))

@@ -125,9 +125,12 @@ def execute(run: Run, lease: Lease, *, is_new: bool = False) -> Op[Status]:
         return (yield from park(run, lease, reason))
     try:
         args, kwargs = arguments_of(run, lease, workflow)
+        cancel = None if is_new else (yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid))))
     except (Redacted, UsageError, ValueRefused) as error:
         return (yield from park(run, lease, f"its arguments do not fit workflow {workflow.name} any longer: {error}"))
-    cancel = None if is_new else (yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid))))
+    except BaseException:  # whatever it is, the claim is given up, and it is raised
+        yield from run._let_go(lease)
+        raise
     if cancel is not None:
         return (yield from cancel_driven(run, lease, cancel))
     began = len(lease.fold.log) == 1

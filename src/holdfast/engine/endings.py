@@ -46,7 +46,7 @@ def suspend(run: Run, execution: Execution) -> Op[Status]:
 
 
 def park(run: Run, lease: Lease, reason: str) -> Op[Status]:
-    tell(WARNING, "run.parked", "run {run}: parked: {reason}", run=run.id, reason=reason)
+    tell(WARNING, "run.blocked", "run {run}: blocked: {reason}", run=run.id, reason=reason)
     yield from run._let_go(lease, Change(status=Status.BLOCKED, release=True, reason=reason))
     run._engine.bell.ring()
     return Status.BLOCKED

@@ -142,7 +142,7 @@ def _create(
         rewinds=fork_rewinds(record, point),
         chapter=chapter,
     )
-    entries += run._journals.next_entries(ending(child, entries), given_since, now, state, "fork")
+    entries += run._journals.next_entries(ending(child, entries), given_since, now, state, "fork", acknowledged=True)
     if edit is not None:
         text, snapshot = edited_text(run, record, point, edit)
         seq = entries[-1].seq + 1

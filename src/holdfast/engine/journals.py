@@ -92,6 +92,9 @@ class Journals:
     def seal_text(self, uid: str, encrypted: bool, place: str, text: bytes, what: str, *, over: int = 0) -> bytes:
         """The payload to store for data that is JSON text already. It is compressed if it is longer than ``over``."""
         self.codec.refuse_secrets(text, what)
+        return self._sealed(uid, encrypted, place, text, what, over)
+
+    def _sealed(self, uid: str, encrypted: bool, place: str, text: bytes, what: str, over: int = 0) -> bytes:
         if not encrypted and len(text) <= self.plain_bytes:
             return text
         check_size(text, what, limit=self.max_bytes, warn_at=self.max_bytes // 2)
@@ -130,8 +133,8 @@ class Journals:
         return Item(key, kind, self.store.clock.now(), payload, wakes)
 
     def item_data(self, run: str, uid: str, item: Item) -> Data:
-        """What an inbox item says."""
-        return self.open(run, uid, f"inbox/{item.key}", item.payload)
+        """What an inbox item says. Who left it may not have known a secret that is known here: that is taken out."""
+        return self.codec.take_out_secrets(self.open(run, uid, f"inbox/{item.key}", item.payload))
 
     def value(self, run: str, tree: Tree, what: str, as_type: Any = None) -> Any:
         """The value of a tree in a payload."""
@@ -141,17 +144,24 @@ class Journals:
             raise RunDamaged(run, f"{what} cannot be read ({error}); restore the run from a backup") from error
 
     def next_entries(
-        self, record: RunRecord, lines: Sequence[tuple[str, Data]], at: int, state: int | None, what: str
+        self,
+        record: RunRecord,
+        lines: Sequence[tuple[str, Data]],
+        at: int,
+        state: int | None,
+        what: str,
+        *,
+        acknowledged: bool = False,
     ) -> list[Entry]:
-        """Entries that continue the journal."""
+        """Entries that continue the journal. What was acknowledged in the inbox (see `item_data`) is not refused."""
         entries: list[Entry] = []
         seq, prev = record.seq, record.hash
         for kind, data in lines:
             seq += 1
             payload = to_text(data)
-            self.codec.refuse_secrets(payload, what)
-            if record.key_id is not None or len(payload) > self.plain_bytes:
-                payload = self.seal_text(record.uid, record.key_id is not None, f"{seq}/{kind}", payload, what)
+            if not acknowledged:
+                self.codec.refuse_secrets(payload, what)
+            payload = self._sealed(record.uid, record.key_id is not None, f"{seq}/{kind}", payload, what)
             entry = next_entry(prev, seq, kind, at, state, payload)
             prev = entry.hash
             entries.append(entry)

@@ -161,17 +161,20 @@ class Lease:
         state: int | None = None,
         moves_state: bool = False,
         what: str = "entry",
+        acknowledged: bool = False,
     ) -> Ticket:
         """Submit entries; they are lasting when the ticket is settled.
 
-        With ``moves_state`` the current state is from now on the one saved at ``state``.
+        With ``moves_state`` the current state is from now on the one saved at ``state``. What was ``acknowledged`` in
+        the inbox is not refused for the value of a secret.
         """
         with self.lock:
             if self._stale or self.lost or (self.pending is not None and self.pending.outcome is not None):
                 self.check()
             if change is None and self._record.crashes and self._stays(lines):
                 change = Change(stays=True)
-            entries = self._entries(lines, state if moves_state else self.record.state, what)
+            state = state if moves_state else self.record.state
+            entries = self._entries(lines, state, what, acknowledged=acknowledged)
             if moves_state:
                 self._saved = None
             ticket = self._submit(entries, change, took, redact)
@@ -208,8 +211,10 @@ class Lease:
             self.fold.add(seq, kind, at, data)
             return ticket
 
-    def _entries(self, lines: Sequence[tuple[str, Data]], state: int | None, what: str) -> list[Entry]:
-        return self._journals.next_entries(self.record, lines, self._now(), state, what)
+    def _entries(
+        self, lines: Sequence[tuple[str, Data]], state: int | None, what: str, *, acknowledged: bool = False
+    ) -> list[Entry]:
+        return self._journals.next_entries(self.record, lines, self._now(), state, what, acknowledged=acknowledged)
 
     def _now(self) -> int:
         """The time, which never goes back within a journal."""

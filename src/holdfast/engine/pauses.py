@@ -159,7 +159,7 @@ def record_unheld(run: Run) -> Op[None]:
         lines = [line for item, told in data for line in preview(run.uid, fold, item, told)]
         if lines:
             at = max(run._store.clock.now(), record.updated_at)
-            entries = run._journals.next_entries(record, lines, at, record.state, "entry")
+            entries = run._journals.next_entries(record, lines, at, record.state, "entry", acknowledged=True)
             took = tuple(item.key for item in items)
             yield Settle(
                 run._committer.submit(Append(record.uid, record.id, record.epoch, "", tuple(entries), None, took))
@@ -184,7 +184,7 @@ def drain(run: Run, lease: Lease) -> Op[bool]:
         fold = lease.fold.copy()
         for item in items:
             lines += preview(run.uid, fold, item, run._journals.item_data(run.id, run.uid, item))
-        ticket = lease.write(lines, took=tuple(item.key for item in items))
+        ticket = lease.write(lines, took=tuple(item.key for item in items), acknowledged=True)
     yield from run._settle(lease, ticket)
     return True
 

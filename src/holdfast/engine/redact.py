@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.engine.run import Run
 
 ERASED_REASON = (
-    "why it was parked was erased with what it quoted; run.effects() tells what is uncertain, run.resolve(key, ...) "
+    "why it was blocked was erased with what it quoted; run.effects() tells what is uncertain, run.resolve(key, ...) "
     "says what became of that, and run.unblock() lets it go on"
 )
 

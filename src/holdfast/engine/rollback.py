@@ -291,7 +291,7 @@ def _block(run: Run, lease: Lease, rolling: Rolling, mark: Mark, outcome: Data) 
     change = Change(status=Status.BLOCKED, release=True, reason=reason)
     yield from run._write(lease, [(Kind.UNDONE, outcome)], change=change)
     run._give_up(lease)
-    tell(WARNING, "run.parked", "run {run}: parked: {reason}", run=run.id, reason=reason)
+    tell(WARNING, "run.blocked", "run {run}: blocked: {reason}", run=run.id, reason=reason)
     run._engine.bell.ring()
     raise UndoFailed(run.id, f"{stopped}{why}{remedy}", _report(lease.fold, rolling.to, rolling.plan))
 

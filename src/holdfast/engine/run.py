@@ -493,12 +493,18 @@ class Run(Operable):
 
     @Operation
     def complete(self, result: Any = None) -> Op[None]:
-        """The run is done; its lease is given up. Completing twice changes nothing."""
+        """The run is done; its lease is given up. Completing twice changes nothing.
+
+        If somebody had asked to cancel the run before, it is cancelled instead, and `RunEnded` is raised.
+        """
         yield from self._end(Status.COMPLETED, {"result": self._codec.encode(result, "result")})
 
     @Operation
     def fail(self, error: str | BaseException) -> Op[None]:
-        """The run has failed; its lease is given up. It can still be forked, or rolled back and go on."""
+        """The run has failed; its lease is given up. It can still be forked, or rolled back and go on.
+
+        If somebody had asked to cancel the run before, it is cancelled instead, and `RunEnded` is raised.
+        """
         told = self._codec.scrub(error) if isinstance(error, str) else one_line(error, self._codec)
         yield from self._end(Status.FAILED, {"error": told})
 
@@ -507,9 +513,22 @@ class Run(Operable):
             return
         lease, owned = yield from self._enter()
         try:
-            yield from self._write_last(
-                lease, [(Kind(status), data)], Change(status=status, release=True), what="result"
-            )
+            took: tuple[str, ...] = ()
+            while True:
+                change = Change(status=status, release=True)
+                try:
+                    yield from self._write(lease, [(Kind(status), data)], change=change, took=took, what="result")
+                    break
+                except InboxNotEmpty:
+                    yield from self._catch_up(lease)
+                    yield from pauses.drain(self, lease)
+                items = yield Read(lambda: self._store.inbox(self.uid))
+                wish = wishes.asked_to_cancel(self, items)
+                if wish is not None and status is not Status.CANCELLED:  # it was acknowledged before
+                    became = yield from wishes.cancel_driven(self, lease, wish)
+                    problem = f"somebody asked to cancel it before it was {status}, so it is {became}"
+                    raise (RunBlocked if became is Status.BLOCKED else RunEnded)(self.id, problem)
+                took = tuple(item.key for item in items if item.kind == "cancel")
         except BaseException:  # whatever it is, the run is given up, and it is raised
             yield from self._leave(lease, owned)
             raise
@@ -557,7 +576,9 @@ class Run(Operable):
         lease = yield from self._claim(ANY)
         change = Change(status=resting_status(lease.fold, lease.record), release=True)
         try:
-            data: Data = {"by": by, "reason": record.reason} | ({"accepted": True} if accept else {})
+            data: Data = {"by": by, "reason": record.reason and self._codec.scrub(record.reason)} | (
+                {"accepted": True} if accept else {}
+            )
             yield from self._write_last(lease, [(Kind.UNBLOCKED, data)], change)
         except BaseException:  # also an interrupt: whatever it is, the claim is given up
             yield from self._let_go(lease, as_before(record))

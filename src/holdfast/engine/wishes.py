@@ -59,6 +59,7 @@ def cancel(
     tries the undo again, or with ``force``.
     """
     check_texts(why=why, by=by)
+    why, by = (text and run._codec.scrub(text) for text in (why, by))
     record = yield Read(run._record)
     wish = Cancelled(why, undo, by, force)
     if record.rollback is not None and (record.status is Status.BLOCKED or (force and record.status in LIVE)):
@@ -145,7 +146,11 @@ def cancel_held(run: Run, lease: Lease, wish: Cancelled) -> Op[Status]:
         raise
     if wish.undo:
         return (yield from end_by_rollback(run, lease, _ending(wish), Status.CANCELLED, took, force=wish.force))
-    return (yield from end(run, lease, Kind.CANCELLED, _ending(wish)["cancelled"], took))
+    try:
+        return (yield from end(run, lease, Kind.CANCELLED, _ending(wish)["cancelled"], took))
+    except BaseException:  # as above
+        yield from run._let_go(lease)
+        raise
 
 
 def _cancel_parts(run: Run, lease: Lease, wish: Cancelled) -> Op[None]:

@@ -435,7 +435,7 @@ def claimed(
     check_here(record)
     if record.status not in allow:
         if record.status is Status.BLOCKED:
-            raise RunBlocked(record.id, f"{record.reason or 'parked'}; `run.unblock()` lets it go on")
+            raise RunBlocked(record.id, f"{record.reason or 'blocked'}; `run.unblock()` lets it go on")
         raise RunEnded(record.id, f"it is {record.status}; fork it, or roll it back, to go on")
     if record.worker is not None and holder_alive:
         if record.worker == worker:

@@ -24,6 +24,7 @@ from psycopg.pq import TransactionStatus
 from holdfast.clock import Clock, SystemClock
 from holdfast.errors import (
     HoldfastError,
+    InboxNotEmpty,
     RunDamaged,
     RunExists,
     RunNotFound,
@@ -455,8 +456,10 @@ class PostgresStore:
             if self._claims.get(uid) != wanted.epoch:  # else another call of this handle has it
                 status = Status.READY if before.status is Status.RUNNING else before.status
                 back = Change(status=status, release=True, wake_at=before.wake_at, reason=before.reason)
-                # Refused, if it was not made, or somebody else has it since.
-                self.apply([Append(uid, wanted.id, wanted.epoch, wanted.worker or "", (), back)])
+                write = Append(uid, wanted.id, wanted.epoch, wanted.worker or "", (), back)
+                [outcome] = self.apply([write])  # refused, if it was not made, or somebody else has it since
+                if isinstance(outcome, InboxNotEmpty):  # it had ended: whoever claims it takes in what came meanwhile
+                    self.apply([replace(write, change=Change(status=Status.READY, release=True))])
             self._unanswered.pop(uid, None)
 
     def _remember(self, *claimed: RunRecord) -> None:

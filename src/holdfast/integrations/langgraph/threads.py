@@ -213,7 +213,7 @@ def check_goes_on(record: RunRecord) -> None:
     if record.status in ENDED:
         raise RunEnded(record.id, f"it is {record.status}; copy the thread to go on")
     if record.status is Status.BLOCKED:
-        raise RunBlocked(record.id, f"{record.reason or 'parked'}; `run.unblock()` lets it go on")
+        raise RunBlocked(record.id, f"{record.reason or 'blocked'}; `run.unblock()` lets it go on")
 
 
 def keep(among: OrderedDict[K, V], key: K, value: V) -> V:
