@@ -176,8 +176,9 @@ def person(simulation: Simulation, hf: Holdfast, chance: random.Random) -> bool:
 def _help(simulation: Simulation, run: holdfast.Run) -> bool:
     for effect in run.effects():
         if effect.status == "uncertain":
-            done = simulation.outside.done[f"{run.id}-transfer"] > 0
-            run.resolve(effect.key, done=done, result=f"{run.id}-transfer" if done else None, by="person")
+            name = f"{run.id}-{effect.key.partition('#')[0]}"  # also of a step with a check, which is not asked
+            done = simulation.outside.done[name] > 0  # while the process that began it may still be acting
+            run.resolve(effect.key, done=done, result=name if done else None, by="person")
             return True
     run.unblock(by="person")
     return True

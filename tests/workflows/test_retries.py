@@ -142,6 +142,38 @@ def test_the_count_of_attempts_survives_a_crash(timed: Opener, die: Any, clock: 
     assert attempts == [1, 2, 2, 3]
 
 
+def test_a_run_that_kills_its_process_is_blocked_though_each_process_recovers_first(
+    timed: Opener, die: Any, clock: ManualClock
+) -> None:
+    now: list[Holdfast] = []
+
+    @step
+    def deadly() -> None:
+        die(now[-1])
+
+    @workflow
+    def flow() -> None:
+        deadly()
+
+    deaths = 0
+    while True:
+        now.append(timed())
+        now[-1].recover()
+        try:
+            run = now[-1].start(flow, id="r")
+        except (Crash, StoreUnusable):
+            deaths += 1
+            assert deaths < 20
+            clock.advance(3600)
+            continue
+        break
+    assert run.status is Status.BLOCKED
+    assert "its process died 5 times in a row" in (run.info().reason or "")
+    run.unblock()
+    with pytest.raises((Crash, StoreUnusable)):
+        run.result()  # it is tried again
+
+
 # --- limits of time
 
 

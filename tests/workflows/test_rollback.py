@@ -14,9 +14,10 @@ import pytest
 import holdfast
 from holdfast import Holdfast, Status, ask, gather, step, this_step, workflow
 from holdfast.engine import undo as undo_module
-from holdfast.errors import Claimed, NoCheckpoint, RunBlocked, RunCancelled, TimedOut, UndoFailed
+from holdfast.errors import Claimed, NoCheckpoint, RunBlocked, RunCancelled, StoreUnusable, TimedOut, Uncertain, UndoFailed
 from holdfast.stores import open_store
-from holdfast.testing.crash import CrashStore, Fuse
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.crash import Crash, CrashStore, Fuse
 
 Opener = Callable[..., Holdfast]
 
@@ -260,6 +261,38 @@ def test_a_step_that_waits_for_its_next_attempt_is_not_uncertain(hf: Holdfast, h
     assert run.status is Status.CANCELLED
     assert [effect.status for effect in run.effects()] == ["undone", "raised"]
     assert told == ["+car", "-CAR"]
+
+
+@pytest.mark.parametrize("between", ["refused", "recovered"])
+def test_a_step_that_died_in_its_second_attempt_stays_uncertain(
+    timed: Opener, die: Any, clock: ManualClock, between: str
+) -> None:
+    """Whoever gave up the run since: that its process died is not forgotten with that."""
+    first = timed()
+
+    @step(retries=3, delay=0.05, undo=release)
+    def book(name: str) -> str:
+        if this_step().attempt == 2:
+            die(first)
+        raise ConnectionError(name)
+
+    @workflow
+    def books() -> None:
+        book("hotel")
+
+    with pytest.raises((Crash, StoreUnusable)):
+        first.start(books, id="run")
+    clock.advance(3600)
+    hf = timed()
+    run = hf.get("run")
+    if between == "recovered":
+        assert hf.recover() == ("run",)
+    for _ in range(2):
+        with pytest.raises(Uncertain, match=r"not known whether step 'book#1' was done"):
+            run.rollback(0)
+        with pytest.raises(Uncertain, match=r"not known whether step 'book#1' was done"):
+            run.cancel(undo=True)
+    assert [effect.status for effect in run.effects()] == ["uncertain"]
 
 
 # --- by itself

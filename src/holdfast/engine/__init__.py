@@ -55,6 +55,7 @@ from holdfast.errors import (
 )
 from holdfast.journal import Data, genesis, next_entry
 from holdfast.model import ENDED, Change, Create, Filter, Kind, RunRecord, Status
+from holdfast.stores.admission import is_suspect
 from holdfast.stores.base import ANY, Store, check_id
 from holdfast.views import AuditReport, Page, RunInfo
 
@@ -373,10 +374,14 @@ class Holdfast(Operable):
         """Make the runs ready again whose holder died; their ids.
 
         Not needed for going on: a dead holder's run can be claimed at any time. It makes the list of runs true, and
-        finishes rollbacks that were under way. With ``dry_run`` nothing is done.
+        finishes rollbacks that were under way. A run whose holders died again and again at the same place is left to
+        whoever executes it next, in a process of its own. With ``dry_run`` nothing is done.
         """
         recovered: list[str] = []
-        orphans = yield Read(lambda: self._store.orphans(limit=1_000_000))
+        left = yield Read(lambda: self._store.orphans(limit=1_000_000))
+        to_execute = [one for one in left if one.rollback is None and one.status is not Status.BLOCKED]
+        suspects = {one.uid for one in to_execute if is_suspect(one)}
+        orphans = [one for one in left if one.uid not in suspects]
         if dry_run:
             return tuple(record.id for record in orphans)
         for record in orphans:

@@ -60,23 +60,20 @@ def plan_rollback(run: Run, to: int) -> Op[RollbackPlan]:
     record = yield Read(run._record)
     fold = yield from run._seen()
     marks = [fold.ledger[seq] for seq in rollback_plan(fold, record, to) if seq not in fold.settled]
-    raised = {line["intent"] for _, line in _waiting_to_retry(fold, record, run._store.clock.now())}
+    raised = {line["intent"] for _, line in _waiting_to_retry(fold)}
     planned = [
         PlannedUndo(effect(mark), "uncertain") if mark.seq in raised else _planned(run, record, mark) for mark in marks
     ]
     return RollbackPlan(to, tuple(planned))
 
 
-def _waiting_to_retry(fold: Fold, record: RunRecord, now: int) -> list[tuple[str, Data]]:
-    """The entries that say of effects which wait for their next attempt that the last one raised.
-
-    After a crash only those whose time has not come: the others may have died in their next attempt.
-    """
+def _waiting_to_retry(fold: Fold) -> list[tuple[str, Data]]:
+    """The entries that say of effects which wait for their next attempt that the last one raised."""
     errors = {line["key"]: line.get("error") for _, kind, _, line in fold.log if kind == Kind.RAISED}
     return [
         (Kind.RAISED, {"key": key, "intent": fold.intents[key], "error": errors.get(key)})
         for key, attempt in fold.attempts.items()
-        if key in fold.intents and (attempt.until > now or not record.crashes)
+        if key in fold.intents and not attempt.begun
     ]
 
 
@@ -202,7 +199,7 @@ def begin_rollback(
     rolling = lease.fold.rolling
     if rolling is None:
         yield from drain(run, lease)  # an effect that was marked while the run was held is one to deal with
-        if raised := _waiting_to_retry(lease.fold, lease.record, run._store.clock.now()):
+        if raised := _waiting_to_retry(lease.fold):
             yield from run._write(lease, raised)
     elif to > rolling.to:
         raise UsageError(

@@ -416,7 +416,8 @@ def appended(record: RunRecord, write: Append, *, mail: bool) -> RunRecord:
     if change.stays:
         record = replace(record, crashed_at=record.seq)
     if change.release:
-        record = replace(record, worker=None, crashes=0)
+        crashes = record.crashes if record.crashed_at == record.seq else 0  # it may be what kills its holders
+        record = replace(record, worker=None, crashes=crashes)
     return woken(record) if mail else record
 
 

@@ -67,7 +67,7 @@ def _told(run: Run, info: Any) -> dict[str, Any]:
 
 def _became(effect: Effect) -> str:
     """What became of an effect. A child is not undone for sure if one of its own tries died."""
-    doubtful = effect.status == "undo_failed" and re.search(r"of its effects, \d+ uncertain;", effect.error or "")
+    doubtful = effect.status == "left" and re.search(r"of its run '[^']*', \d+ uncertain;", effect.error or "")
     return "undone" if doubtful else effect.status
 
 

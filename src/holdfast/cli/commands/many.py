@@ -175,7 +175,7 @@ def _cancel(run: Run, why: str | None, undo: bool, force: bool, by: str | None) 
     return f"not undone: {', '.join(still)}" if still else None
 
 
-_STILL_THERE = ("undo_failed", "uncertain", "left")
+_STILL_THERE = ("undo_failed", "uncertain", "repeated", "left")
 
 
 @command(
