@@ -17,8 +17,9 @@ then on every durable call raises at once, so that ``finally`` and ``except`` bl
 outside of steps is done each time.
 
 **Order.** Async branches are given what their calls return one at a time, in the order of the journal, so that a replay
-meets what they share in memory in the same states. When something else woke a branch (`asyncio.sleep`, a socket) is not
-recorded: do that in a step. Sync branches are threads; what they share is theirs to guard.
+meets what they share in memory in the same states. When something else woke a branch (`asyncio.sleep`, a socket, a
+thread, even one that called a step) is not recorded: do that in a step, and let no lock or queue depend on it. Sync
+branches are threads; what they share is theirs to guard.
 
 **Failing.** `gather` and `map` end when every branch has ended: an error of one does not stop the others, and is raised
 when they are through (the first by place; with ``return_exceptions`` it takes the place of the result). While another
