@@ -102,13 +102,21 @@ ENDINGS = [
 ]
 
 
-def make_branch(chance: random.Random, name: str, depth: int, calls: list[str]) -> list[Any]:
+# Who gets a lock is decided by who comes first, and `asyncio.wait_for` of Python 3.11 forgets that it was cancelled if
+# what it waits for ends at that moment. What Holdfast gives to a branch comes in the order of the journal, but not what
+# a thread or a timer of asyncio's wakes: a program has the ones or the others.
+ORDERED = {"locked", "wait for"}
+UNORDERED = {"thread", "anyio thread", "expired", "expired on 3.11", "anyio deadline"}
+
+
+def make_branch(chance: random.Random, name: str, depth: int, without: set[str]) -> list[Any]:
+    calls, ways, endings = ([word for word in words if word not in without] for words in (CALLS, WAYS, ENDINGS))
     branch: list[Any] = [name]
     for n in range(chance.randint(1, 4 if depth else 3)):
         if depth and chance.random() < 0.35:
-            way = chance.choice(WAYS if chance.random() < 0.6 else ENDINGS)
+            way = chance.choice(ways if chance.random() < 0.6 else endings)
             parts = range(chance.randint(1, 3))
-            branch.append([way, *(make_branch(chance, f"{name}.{n}.{part}", depth - 1, calls) for part in parts)])
+            branch.append([way, *(make_branch(chance, f"{name}.{n}.{part}", depth - 1, without) for part in parts)])
         else:
             branch.append(chance.choice(calls))
     return branch
@@ -248,7 +256,9 @@ async def finish(hf: AsyncHoldfast, kills: list[int], change: Change | None) -> 
         again = {name for name in recorded if world.done[name] > before[name]}
         assert not again, f"executed again: {again}"
         if run.status is Status.BLOCKED:
-            assert has_changed, (await run.info()).reason
+            if not has_changed:  # what other code came through with may be loose in one execution, and not in another
+                assert counts["changed"], (await run.info()).reason
+                return dict(counts)
             assert world.done == before, "something was executed"
             counts["blocked"] += 1
             await run.unblock()
@@ -295,16 +305,24 @@ async def play(seed: int, change: Change | None = None) -> dict[str, int]:
     global world
     world = World(seed)
     # A sync step on the event loop cannot wait, so other code may execute a new one before the run is blocked.
-    calls = CALLS if change is None else [call for call in CALLS if call != "at once"]
-    world.program = make_branch(world.chance, "p", 2, calls)
+    without = {"at once"} if change is not None else set()
+    without |= UNORDERED if world.chance.random() < 0.5 else ORDERED
+    world.program = make_branch(world.chance, "p", 2, without)
     kills = [world.chance.randint(0, 9) for _ in range(world.chance.randint(1, 4))]
     async with holdfast.open(f"memory://tasks-{next(number)}") as hf, asyncio.timeout(50):
         return await finish(hf, kills, change)
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_correct_programs_are_never_blocked(part: int) -> None:
-    for seed in range(part, size(60, 1000), 4):
+SEEDS = [
+    *(pytest.param(range(part, size(60, 300), 4), id=str(part)) for part in range(4)),
+    pytest.param(range(1000), marks=pytest.mark.torture, id="all"),
+]
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_correct_programs_are_never_blocked(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.engine.gate.LEAST", 60.0)  # a busy machine may take long to wake a thread
+    for seed in seeds:
         asyncio.run(play(seed))
 
 
@@ -343,10 +361,10 @@ def changed(branch: list[Any]) -> list[Any]:
     return made
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_other_tasks_never_execute_a_finished_step_again(part: int) -> None:
+@pytest.mark.parametrize("seeds", SEEDS)
+def test_other_tasks_never_execute_a_finished_step_again(seeds: range) -> None:
     blocked = came_through = 0
-    for seed in range(part, size(60, 1000), 4):
+    for seed in seeds:
         counts = asyncio.run(play(seed, changed))
         blocked += counts.get("blocked", 0)
         came_through += counts.get("changed", 0)

@@ -431,3 +431,117 @@ def test_a_step_that_takes_too_long(hf: Holdfast, flow: Any) -> None:
     assert ran == [1]
     assert replayed(run) == run.result()
     assert not issubclass(StepTimeout, TimedOut)
+
+
+# --- resumed, with something new to do in one branch and something recorded in another
+
+
+def asks_and_acts(n: int) -> int:
+    ask(f"{n}?", str)
+    return act(n, 0.01)
+
+
+@workflow
+def many_ask(many: int, limit: int | None) -> Any:
+    return holdfast.map(asks_and_acts, range(many), limit=limit)
+
+
+@workflow
+def many_ask_within(many: int, limit: int | None) -> Any:
+    def one(n: int) -> Any:
+        return holdfast.gather(lambda: asks_and_acts(n), lambda: asks_and_acts(n + 100), limit=1)
+
+    return holdfast.map(one, range(many), limit=limit)
+
+
+@pytest.mark.parametrize(("many", "limit"), [(2, 1), (3, 2), (40, None)])
+@pytest.mark.parametrize("within", [False, True], ids=["alone", "within"])
+def test_a_held_branch_lets_those_go_on_that_have_not_begun(
+    hf: Holdfast, many: int, limit: int | None, within: bool
+) -> None:
+    run = hf.start(many_ask_within if within else many_ask, many, limit)
+    assert run.status is Status.WAITING
+    questions = list(run.questions())
+    assert len(questions) == many * (2 if within else 1)
+    run.answer("yes", question=questions[0])
+    assert run.resume() is Status.WAITING, run.info().reason
+    assert len(ran) == 1
+    for question in questions[1:]:
+        run.answer("yes", question=question)
+    assert run.resume() is Status.COMPLETED, run.info().reason
+    assert len(ran) == len(set(ran)) == len(questions)
+    assert at_once[1] <= (limit or 32)
+
+
+@workflow
+def asks_beside_branches() -> Any:
+    def fan_and_act() -> int:
+        holdfast.gather(lambda: act(1), lambda: act(2))
+        act(3)
+        ask("second?", str)
+        return act(4)
+
+    return holdfast.gather(lambda: asks_and_acts(0), fan_and_act)
+
+
+@pytest.mark.parametrize("slow", ["begins", "wakes"])
+def test_a_slow_machine_blocks_nothing(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, slow: str) -> None:
+    from holdfast.engine import branches
+
+    run = hf.start(asks_beside_branches)
+    begin, wait = branches.Threads.begin, branches.wait_for_threads
+
+    def slow_begin(self: Any, *given: Any) -> Any:
+        time.sleep(0.3)
+        return begin(self, *given)
+
+    def slow_wait(*given: Any, **named: Any) -> Any:
+        found = wait(*given, **named)
+        time.sleep(0.3)
+        return found
+
+    first, second = run.questions()
+    run.answer("yes", question=first)
+    if slow == "begins":
+        monkeypatch.setattr(branches.Threads, "begin", slow_begin)
+    else:
+        monkeypatch.setattr(branches, "wait_for_threads", slow_wait)
+    assert run.resume() is Status.WAITING, run.info().reason
+    run.answer("yes", question=second)
+    assert run.resume() is Status.COMPLETED, run.info().reason
+    assert sorted(ran) == [0, 1, 2, 3, 4]
+
+
+@workflow
+def timed_in_a_race() -> Any:
+    def one() -> int:
+        found: int = holdfast.timeout(60, lambda: act(1))
+        ask("Go?", str)
+        return found + act(2)
+
+    return holdfast.gather(lambda: asks_and_acts(9), lambda: holdfast.first(one))
+
+
+@workflow
+async def timed_in_a_race_async() -> Any:
+    async def one() -> int:
+        found: int = await holdfast.timeout(60, lambda: act_async(1))
+        await ask("Go?", str)
+        return found + await act_async(2)
+
+    async def other() -> int:
+        await ask("9?", str)
+        return await act_async(9)
+
+    return await holdfast.gather(other, lambda: holdfast.first(one))
+
+
+@pytest.mark.parametrize("race", [timed_in_a_race, timed_in_a_race_async], ids=["sync", "async"])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_timeout_that_ended_in_a_race_is_no_race(hf: Holdfast, race: Any, order: int) -> None:
+    run = hf.start(race)
+    for question in list(run.questions())[::order]:
+        run.answer("yes", question=question)
+        run.resume()
+    assert run.result(timeout=20) == [90, 30]
+    assert sorted(ran) == [1, 2, 9]

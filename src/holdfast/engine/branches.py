@@ -17,8 +17,9 @@ then on every durable call raises at once, so that ``finally`` and ``except`` bl
 outside of steps is done each time.
 
 **Order.** Async branches are given what their calls return one at a time, in the order of the journal, so that a replay
-meets what they share in memory in the same states. When something else woke a branch (`asyncio.sleep`, a socket) is not
-recorded: do that in a step. Sync branches are threads; what they share is theirs to guard.
+meets what they share in memory in the same states. When something else woke a branch (`asyncio.sleep`, a socket, a
+thread, even one that called a step) is not recorded: do that in a step, and let no lock or queue depend on it. Sync
+branches are threads; what they share is theirs to guard.
 
 **Failing.** `gather` and `map` end when every branch has ended: an error of one does not stop the others, and is raised
 when they are through (the first by place; with ``return_exceptions`` it takes the place of the result). While another
@@ -37,12 +38,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_threads
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
 from typing import Any
+
+from msgspec import Struct
 
 from holdfast.engine.checks import check_options
 from holdfast.engine.define import current_scope
@@ -140,6 +144,33 @@ class _Failed:
 # --- threads
 
 
+class Slot:
+    """The right of a branch to run: of these a pool has only so many.
+
+    A branch that is held at the gate gives it back, with those of the branches around it, so that branches which have
+    not begun yet can ask for what was recorded. It takes them again before it does anything new.
+    """
+
+    def __init__(self, pool: Threads) -> None:
+        self._pool = pool
+        self.is_taken = False
+
+    def give_back(self) -> None:
+        """Let another branch run."""
+        self._pool.free(self)
+
+    def take(self) -> None:
+        """Wait until this one may run again."""
+        self._pool.take(self)
+
+
+class _Job(Struct, frozen=True, eq=False):
+    slot: Slot
+    future: Future[Any]
+    context: Context
+    branch: Callable[[], Any]
+
+
 class Threads:
     """The branches of a sync workflow, each in a thread."""
 
@@ -148,14 +179,15 @@ class Threads:
     ) -> None:
         self.scope = scope
         self.scopes = [scope.branch(f"{name}.{n}") for n in range(1, len(branches) + 1)]
-        self._workers = max(1, min(limit or MAX_THREADS, len(branches) + more, MAX_THREADS))
-        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="holdfast-branch")
+        self._pool = ThreadPoolExecutor(max(1, len(branches) + more), thread_name_prefix="holdfast-branch")
         self.futures: list[Future[Any]] = []
         self.threads: set[int] = set()  # those that are in a branch
+        self._free = min(limit or MAX_THREADS, MAX_THREADS)  # slots
+        self._unbegun: deque[_Job] = deque()
+        self._wanting = 0  # threads that wait for a slot to go on
+        self._busy = 0  # jobs that a thread has, or is about to have
+        self._changed = threading.Condition()
         scope.execution.pools.append(self)
-        self._busy = 0
-        self._abandoned = False
-        self._idle = threading.Condition()
         for inner, branch in zip(self.scopes, branches, strict=True):
             self.begin(inner, branch)
 
@@ -164,45 +196,87 @@ class Threads:
         context = copy_context()
         context.run(current_scope.set, inner)
         assert callable(branch)
-        with self._interruptible():
-            self.futures.append(self._pool.submit(self._call, context, branch))
-        return self.futures[-1]
-
-    @property
-    def is_going(self) -> bool:
-        """Whether a branch that somebody needs has not ended."""
-        return not self._abandoned and not all(future.done() for future in self.futures)
+        inner.slot = Slot(self)
+        job = _Job(inner.slot, Future(), context, branch)
+        with self._interruptible(), self._changed:
+            self.futures.append(job.future)
+            self._unbegun.append(job)
+            self._hand_out()
+        return job.future
 
     @property
     def is_starting(self) -> bool:
-        """Whether a thread is about to begin or to end a branch."""
-        with self._idle:
-            return min(self._workers, sum(not future.done() for future in self.futures)) != self._busy
+        """Whether a thread is about to begin, to end, or to go on with a branch."""
+        with self._changed:
+            return self._busy != len(self.threads) or (self._free > 0 and bool(self._unbegun or self._wanting))
 
-    def close(self) -> None:
-        """Nothing more is begun; what is still being called is left to itself."""
-        self._pool.shutdown(wait=False)
+    # --- slots
+
+    def free(self, slot: Slot) -> None:
+        """Take the slot of a branch, for others."""
+        with self._changed:
+            if slot.is_taken:
+                self._release(slot)
+                self._hand_out()
+
+    def take(self, slot: Slot) -> None:
+        """Give a branch its slot again, when there is one."""
+        with self._changed:
+            self._wanting += 1
+            try:
+                while not slot.is_taken and not self._free:
+                    self._changed.wait()
+            finally:
+                self._wanting -= 1
+            if not slot.is_taken:  # by another thread of the same branch
+                slot.is_taken = True
+                self._free -= 1
+                self._changed.notify_all()
+            self._hand_out()
+
+    def _release(self, slot: Slot) -> None:
+        slot.is_taken = False
+        self._free += 1
+        self._changed.notify_all()
+
+    def _hand_out(self) -> None:
+        while (job := self._next()) is not None:
+            self._pool.submit(self._work, job)
+
+    def _next(self) -> _Job | None:
+        """A branch that may begin now. Those that have begun before come first."""
+        if not self._unbegun or self._free <= self._wanting:
+            return None
+        job = self._unbegun.popleft()
+        job.slot.is_taken = True
+        self._free -= 1
+        self._busy += 1
+        return job
+
+    def _work(self, job: _Job | None) -> None:
+        thread = threading.get_ident()
+        while job is not None:
+            with self._changed:
+                self.threads.add(thread)
+            _call(job)
+            with self._changed:
+                self.threads.discard(thread)
+                self._busy -= 1
+                if job.slot.is_taken:
+                    self._release(job.slot)
+                self._changed.notify_all()
+                job = self._next()
+
+    # --- waiting
 
     def wait_for_any(self, futures: Sequence[Future[Any]]) -> None:
         """Until one of these has ended, or waits for something durable."""
-        with self._resting(), self._interruptible():
+        with self._resting(futures, any), self._interruptible():
             wait_for_threads(futures, return_when=FIRST_COMPLETED)
-
-    def _call(self, context: Context, branch: Callable[[], Any]) -> Any:
-        with self._idle:
-            self._busy += 1
-            self.threads.add(threading.get_ident())
-        try:
-            return context.run(branch)
-        finally:
-            with self._idle:
-                self._busy -= 1
-                self.threads.discard(threading.get_ident())
-                self._idle.notify_all()
 
     def wait(self) -> None:
         """Until all have ended, or wait for something durable."""
-        with self._resting(), self._interruptible():
+        with self._resting(self.futures, all), self._interruptible():
             wait_for_threads(self.futures)
         self._pool.shutdown()
 
@@ -210,7 +284,7 @@ class Threads:
         """The place of the first branch that ended with a result or an error; None if all wait, or in time."""
         pending = set(self.futures)
         while pending:
-            with self._resting(), self._interruptible():
+            with self._resting(list(pending), any), self._interruptible():
                 done, pending = wait_for_threads(pending, timeout=seconds, return_when=FIRST_COMPLETED)
             if not done:
                 return None
@@ -220,14 +294,15 @@ class Threads:
         return None
 
     @contextmanager
-    def _resting(self) -> Iterator[None]:
-        """While this thread waits for its branches, it asks for nothing."""
+    def _resting(self, futures: Sequence[Future[Any]], enough: Callable[[Iterable[bool]], bool]) -> Iterator[None]:
+        """While this thread waits for its branches, it asks for nothing: until they have ended, not until it wakes."""
         resting, thread = self.scope.execution.resting, threading.get_ident()
-        resting.add(thread)
+        resting[thread] = lambda: not enough(future.done() for future in futures)
         try:
             yield
         finally:
-            resting.discard(thread)
+            del resting[thread]
+        self.scope.take_slots()
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -239,27 +314,52 @@ class Threads:
         except BaseException:  # an interrupt, too
             self.scope.execution.interrupted = True
             self.scope.execution.release()
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            with self._idle:  # the pool may not know yet of a thread that it was just starting
+            self._cancel()
+            with self._changed:
                 while self._busy:
-                    self._idle.wait()
+                    self._changed.wait()
             raise
+
+    # --- the end
+
+    def close(self) -> None:
+        """Nothing more is begun; what is still being called is left to itself."""
+        with self._changed:
+            self._unbegun.clear()
+        with suppress(ValueError):  # it was closed before
+            self.scope.execution.pools.remove(self)
+        self._pool.shutdown(wait=False)
+
+    def _cancel(self) -> None:
+        for future in self.futures:
+            future.cancel()  # unless it has begun
+        self.close()
 
     def abandon(self) -> None:
         """Those that still run are stopped at their next durable call."""
         for scope in self.scopes:
             scope.stopped = True
-        self._abandoned = True
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._cancel()
 
     def outcomes(self) -> list[Any]:
         """What each branch gave. If one of them waits, this one does too."""
-        self._pool.shutdown(wait=False)
+        self.close()
         for future in self.futures:
             if isinstance(future.exception(), Unwind):
                 self.scope.stopped = True
                 raise Unwind
         return [_Failed(error) if (error := future.exception()) else future.result() for future in self.futures]
+
+
+def _call(job: _Job) -> None:
+    if not job.future.set_running_or_notify_cancel():
+        return
+    try:
+        result = job.context.run(job.branch)
+    except BaseException as error:  # whoever waits for it sees to it
+        job.future.set_exception(error)
+    else:
+        job.future.set_result(result)
 
 
 # --- tasks

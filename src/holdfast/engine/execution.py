@@ -78,7 +78,8 @@ class Execution:
         self.lost: list[str] = []  # the paths of branches that lost a race in this execution
         self.gone: list[str] = []  # the paths of tasks that were cancelled in it
         self.pools: list[Threads] = []  # the branches of a sync workflow
-        self.resting: set[int] = set()  # its threads that wait for others
+        self.gave_way = False  # whether a branch of these has given its slot back
+        self.resting: dict[int, Callable[[], bool]] = {}  # its threads that wait for others, and whether they still do
         self._main = threading.get_ident()
         self._unwinds = 0
         self._passing: Ticket | None = None  # the last write that nobody waited for
@@ -280,13 +281,16 @@ class Execution:
     def admit(self, scope: Scope, key: str, name: str, digest: str | None = None, *, waits: bool = True) -> Op[None]:
         """Wait until a new call may be made: see `holdfast.engine.gate`. ``waits``: whether its caller awaits it."""
         gate = self.gate
-        if gate is None:
-            return
-        wanted = attempt(scope, key, name, digest)
-        if not gate.admits(wanted):
-            yield from self.hold(gate, wanted, waits)
+        if gate is not None:
+            wanted = attempt(scope, key, name, digest)
+            if not gate.admits(wanted):
+                yield from self.hold(gate, wanted, waits)
+                scope.check(name)
+        if self.gave_way:  # this branch, or another one that had the same slot
+            yield Read(scope.take_slots)
             scope.check(name)
-        yield from self._write_deferred(gate)
+        if gate is not None:
+            yield from self._write_deferred(gate)
 
     def _write_deferred(self, gate: Gate) -> Op[None]:
         """Journal what the workflow said while nothing new could be written, before something new is done."""
@@ -305,11 +309,12 @@ class Execution:
         gate.decide(self._threads_do(gate))
 
     def _threads_do(self, gate: Gate) -> str:
-        self.pools = [pool for pool in self.pools if pool.is_going]
-        if any(pool.is_starting for pool in self.pools):
+        pools = self.pools.copy()
+        if any(pool.is_starting for pool in pools):
             return BUSY
-        threads = {self._main}.union(*(pool.threads for pool in self.pools))
-        still = threads - self.resting - {wanted.thread for wanted in gate.held}
+        threads = {self._main}.union(*(pool.threads for pool in pools))
+        resting = {thread for thread, still in self.resting.copy().items() if still()}
+        still = threads - resting - {wanted.thread for wanted in gate.held}
         if not still:
             return IDLE
         frames = sys._current_frames()

@@ -125,6 +125,7 @@ class Gate:
                 while not self.admits(attempt):
                     if self.execution.outcome is not None or attempt.here.is_over:
                         raise Unwind
+                    attempt.here.give_slots_back()
                     self.execution.look_at_held(self)
                     self._changed.wait(TICK)
             finally:

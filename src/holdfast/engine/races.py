@@ -206,6 +206,7 @@ class _Timed(Race):
             drive(drop_children(self.execution), committer)
             raise error
         _check_ended(threads.futures[0])
+        threads.close()
         drive(self.in_time(), committer)
         return threads.outcomes()[0] if (failed := threads.futures[0].exception()) is None else _throw(failed)
 

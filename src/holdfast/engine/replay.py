@@ -135,7 +135,7 @@ def is_moot(fold: Fold, key: str) -> bool:
             if (
                 race in fold.lost
                 or race in fold.failures
-                or (won is not None and "first#" in race and number != str(won.result + 1))
+                or (won is not None and race.rpartition("/")[2].startswith("first#") and number != str(won.result + 1))
             ):
                 return True
     return False

@@ -14,6 +14,7 @@ from holdfast.engine.outcomes import Unwind
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
+    from holdfast.engine.branches import Slot
     from holdfast.engine.execution import Execution
 
 
@@ -29,7 +30,7 @@ class StepNow(Struct, frozen=True):
 class Scope:
     """Where in a run a call is made: the run's execution, and the path of branches that leads there."""
 
-    __slots__ = ("calls", "counters", "execution", "parent", "path", "step", "stopped", "unnamed")
+    __slots__ = ("calls", "counters", "execution", "parent", "path", "slot", "step", "stopped", "unnamed")
 
     def __init__(
         self, execution: Execution, path: str | None, step: tuple[str, int] | None = None, parent: Scope | None = None
@@ -43,6 +44,7 @@ class Scope:
         self.counters: dict[str, int] = {}
         self.unnamed: list[tuple[Scope, Callable[[], str]]] | None = None  # of the tasks that were created here
         self.stopped = False
+        self.slot: Slot | None = None  # of a branch of a sync workflow
 
     def allot(self, name: str) -> tuple[str, int]:
         """The key of the next call of that name, and the number of the call in this scope."""
@@ -89,6 +91,27 @@ class Scope:
                 return True
             scope = scope.parent
         return False
+
+    def _slots(self) -> list[Slot]:
+        """The slots of this branch and of those around it, the innermost first."""
+        found: list[Slot] = []
+        scope: Scope | None = self
+        while scope is not None:
+            if scope.slot is not None:
+                found.append(scope.slot)
+            scope = scope.parent
+        return found
+
+    def give_slots_back(self) -> None:
+        """Let other branches run while this one does nothing."""
+        for slot in self._slots():
+            self.execution.gave_way = True
+            slot.give_back()
+
+    def take_slots(self) -> None:
+        """Wait until this branch may run again. The outermost comes first, so that nobody waits in a circle."""
+        for slot in reversed(self._slots()):
+            slot.take()
 
     def check(self, what: str) -> None:
         """Raise `Unwind` if nothing new may be done here, and `UsageError` if this is inside of a step."""

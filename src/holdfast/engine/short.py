@@ -127,7 +127,7 @@ def _begin(
         execution.consume(key)
         execution.given(found.seq)
         return found
-    held_back = execution.unsure is not None or execution.gate is not None
+    held_back = execution.unsure is not None or execution.gate is not None or execution.gave_way
     if held_back or not execution.engine.worker.is_sure_of(execution.lease):
         return None
     execution.consumed.add(key)
