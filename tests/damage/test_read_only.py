@@ -16,6 +16,7 @@ from holdfast import Holdfast, workflow
 from holdfast.errors import StoreReadOnly
 
 NAMES = {"sqlite": "runs.db", "files": "runs"}
+COMMANDS = "tests/damage/test_read_only.py::test_the_commands_that_read_work"
 
 
 @workflow
@@ -92,6 +93,7 @@ def test_it_can_be_read_and_not_written(kind: str, mount: Mount) -> None:
             hf.get("new")
 
 
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("files", marks=pytest.mark.slow(covered_by=COMMANDS))])
 def test_the_commands_that_read_work(kind: str, mount: Mount) -> None:
     with holdfast.open(url_of(kind, mount.inside)) as hf:
         hf.run("one").save({"n": 1})
