@@ -140,7 +140,7 @@ def has_part(name: str) -> str:
     return waits_to_hear(name)
 
 
-def test_with_undo_of_a_child_that_cannot_be_undone(hf: Holdfast) -> None:
+def test_with_undo_of_a_child_that_cannot_be_undone(hf: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
     """The parent is blocked with it, goes on when that is seen to, and no worker tries it again and again."""
     run = hf.start(has_part, "a", id="run")
     fails.add("-a")
@@ -149,6 +149,8 @@ def test_with_undo_of_a_child_that_cannot_be_undone(hf: Holdfast) -> None:
     child = hf.get("run/waits_to_hear#1")
     assert (run.status, child.status) == (Status.BLOCKED, Status.BLOCKED)
     assert "a child of it cannot be" in (run.info().reason or "")
+    assert "run run/waits_to_hear#1: blocked: its rollback" in caplog.text
+    assert "run run: blocked: it was cancelled" in caplog.text
     hf.work(until_idle=True)
     assert run.status is Status.BLOCKED
     fails.clear()

@@ -343,7 +343,6 @@ GIVEN: dict[str, Callable[[Holdfast, str], Any]] = {
     "topic": lambda hf, value: hf.enqueue(other, id="o").send(1, topic=value),
     "answer": lambda hf, value: hf.start(answered, id="a").answer(value),
     "by": lambda hf, value: hf.start(answered, id="a").answer("yes", by=value),
-    "reason": lambda hf, value: hf.start(answered, id="a").cancel(value),
     "fork": lambda hf, value: hf.start(answered, id="a").fork(input={"text": value}),
     "fork's id": lambda hf, value: hf.start(answered, id="a").fork(id=value),
     "state": lambda hf, value: hf.run("r").save({"a": [value]}),
