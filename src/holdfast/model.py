@@ -173,6 +173,7 @@ class Change(Struct, frozen=True):
     reason: str | None = None  # only together with a status
     chapter: int | None = None  # begin a new chapter at this seq
     stays: bool = False  # the entries are no progress: a run whose holder died before is still at the same place
+    final: bool = False  # the entries end the run, whose status follows: refused while the inbox holds something
     away: str | None = None  # only together with `Status.AWAY`, and so is
     was: Status | None = None
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Holdfast, Status, ask, gather, sleep, step, workflow
+from holdfast import Holdfast, Status, ask, gather, sleep, step, this_step, workflow
 from holdfast.errors import RunCancelled, StoreFull, StoreUnusable, UsageError
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
@@ -323,6 +323,29 @@ def test_a_blocked_child_keeps_its_parent_waiting(hf: Holdfast) -> None:
     run.wait(timeout=0.2)
     with pytest.raises(RunCancelled, match="no"):
         run.result()
+
+
+def test_a_cancel_that_is_acknowledged_before_the_end_of_a_child_decides_it(
+    hf: Holdfast, opened: Callable[..., Holdfast]
+) -> None:
+    other = opened()
+
+    @step
+    def last() -> str:
+        other.get(this_step().run).cancel("stop")  # of a run that is driven here: it finds the wish in its inbox
+        return "done"
+
+    @workflow
+    def part() -> str:
+        return last()
+
+    @workflow
+    def whole() -> str:
+        return part()
+
+    with pytest.raises(RunCancelled, match="stop"):
+        hf.start(whole, id="p").result()
+    assert [info.status for info in hf.runs() if info.id != "p"] == [Status.CANCELLED]
 
 
 # --- a crash at every point

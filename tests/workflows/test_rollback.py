@@ -12,9 +12,19 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Holdfast, Status, ask, gather, step, this_step, workflow
+from holdfast import Holdfast, Secret, Status, ask, gather, step, this_step, workflow
 from holdfast.engine import undo as undo_module
-from holdfast.errors import Claimed, NoCheckpoint, RunBlocked, RunCancelled, StoreUnusable, TimedOut, Uncertain, UndoFailed
+from holdfast.errors import (
+    Claimed,
+    NoCheckpoint,
+    NotStorable,
+    RunBlocked,
+    RunCancelled,
+    StoreUnusable,
+    TimedOut,
+    Uncertain,
+    UndoFailed,
+)
 from holdfast.stores import open_store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.crash import Crash, CrashStore, Fuse
@@ -293,6 +303,25 @@ def test_a_step_that_died_in_its_second_attempt_stays_uncertain(
         with pytest.raises(Uncertain, match=r"not known whether step 'book#1' was done"):
             run.cancel(undo=True)
     assert [effect.status for effect in run.effects()] == ["uncertain"]
+
+
+def test_a_rollback_that_cannot_be_journaled_leaves_the_run_blocked(hf: Holdfast) -> None:
+    token = Secret("sup3rs3cretvalue", "token")
+
+    @step(at_most_once=True)
+    def pay(token: Secret) -> None:
+        raise ConnectionError("it is not known")
+
+    @workflow
+    def pays() -> None:
+        pay(token)
+
+    run = hf.start(pays, id="run")
+    reason = run.info().reason
+    assert (run.status, reason is None) == (Status.BLOCKED, False)
+    with pytest.raises(NotStorable):
+        run.rollback(0, force=True, by="sup3rs3cretvalue")
+    assert (run.status, run.info().reason) == (Status.BLOCKED, reason)
 
 
 # --- by itself

@@ -379,8 +379,8 @@ class Holdfast(Operable):
         """
         recovered: list[str] = []
         left = yield Read(lambda: self._store.orphans(limit=1_000_000))
-        to_execute = [one for one in left if one.rollback is None and one.status is not Status.BLOCKED]
-        suspects = {one.uid for one in to_execute if is_suspect(one)}
+        driven = [one for one in left if one.queue and one.rollback is None and one.status is not Status.BLOCKED]
+        suspects = {one.uid for one in driven if is_suspect(one)}
         orphans = [one for one in left if one.uid not in suspects]
         if dry_run:
             return tuple(record.id for record in orphans)

@@ -143,23 +143,24 @@ def end(run: Run, lease: Lease, kind: Kind, data: Data, took: tuple[str, ...] = 
     from holdfast.engine.wishes import asked_to_cancel, cancel_driven, wishes
 
     status = Status(kind.value)
-    change = Change(status=status, release=True)
-    if "parent" in lease.fold.input:
-        yield from run._write(lease, [(kind, data)], took=took, what="result")
+    is_child = "parent" in lease.fold.input
+    released = Change(status=status, release=True)
+    change = Change(final=True) if is_child else released
+    while True:
+        try:
+            yield from run._write(lease, [(kind, data)], change=change, took=took, what="result")
+            break
+        except InboxNotEmpty:
+            yield from run._catch_up(lease)
+            yield from drain(run, lease)
+        if status is Status.CANCELLED:
+            took = yield from wishes(run)
+        elif wish := (yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid)))):
+            return (yield from cancel_driven(run, lease, wish))
+    if is_child:
         yield from children.notify(run, lease)
-        yield from run._let_go(lease, change)
+        yield from run._let_go(lease, released)
     else:
-        while True:
-            try:
-                yield from run._write(lease, [(kind, data)], change=change, took=took, what="result")
-                break
-            except InboxNotEmpty:
-                yield from run._catch_up(lease)
-                yield from drain(run, lease)
-            if status is Status.CANCELLED:
-                took = yield from wishes(run)
-            elif wish := (yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid)))):
-                return (yield from cancel_driven(run, lease, wish))
         run._give_up(lease)
     _tell_end(run, status)
     run._engine.bell.ring()

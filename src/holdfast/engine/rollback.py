@@ -28,7 +28,6 @@ from holdfast.engine.undo import check_findable, find, is_at_hand
 from holdfast.engine.undo_call import UndoCall
 from holdfast.errors import (
     HoldfastError,
-    NoCheckpoint,
     RunDamaged,
     StoreError,
     Uncertain,
@@ -156,6 +155,7 @@ def roll_back(run: Run, to: int | None, ending: Data, *, force: bool = False, by
     before = yield Read(run._record)
     yield from note_revival(run._store, before)
     lease, owned = yield from run._enter(allow=LIVE | ENDED | {Status.BLOCKED}, rolls=True)
+    place = _place(lease.fold)
     try:
         took = (yield from wishes(run)) if lease.fold.ended is not None else ()  # they were about what has ended
         if to is None:
@@ -166,13 +166,20 @@ def roll_back(run: Run, to: int | None, ending: Data, *, force: bool = False, by
         if lease.fold.ended is not None and not had_ended:
             yield from notify(run, lease)
         return report
-    except (*REFUSALS, NoCheckpoint, UsageError):  # nothing was done
+    except BaseException:  # whatever it is: where nothing was begun, the run stays blocked if it was
         if owned:
-            yield from run._let_go(lease, if_blocked(before))
+            yield from run._catch_up(lease)
+            if _place(lease.fold) == place:
+                yield from run._let_go(lease, if_blocked(before))
         raise
     finally:
         yield from run._leave(lease, owned)
         run._engine.bell.ring()
+
+
+def _place(fold: Fold) -> tuple[int, int | None]:
+    """What is another one as soon as a rollback begins, or ends."""
+    return fold.generation, fold.rolling.seq if fold.rolling is not None else None
 
 
 def if_blocked(record: RunRecord) -> Change | None:

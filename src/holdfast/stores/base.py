@@ -361,7 +361,7 @@ def continues(record: RunRecord, write: Append) -> bool:
 
 def ends(write: Append) -> bool:
     """Whether the run has ended with this write."""
-    return write.change is not None and write.change.status in ENDED
+    return write.change is not None and (write.change.final or write.change.status in ENDED)
 
 
 def end_refusal(write: Append, untaken: Collection[str]) -> InboxNotEmpty | None:

@@ -172,7 +172,7 @@ def line_text(
     """The line that commits a transaction, with its newline."""
     fields: dict[str, Any] = {"epoch": epoch, "worker": worker, "entries": [_entry_fields(entry) for entry in entries]}
     if change is not None:
-        named = msgspec.structs.asdict(change).items()
+        named = msgspec.structs.asdict(replace(change, final=False)).items()  # it decides whether there is a line
         fields["change"] = {name: value for name, value in named if value is not None and value is not False}
     if took:
         fields["took"] = took

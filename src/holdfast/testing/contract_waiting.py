@@ -187,6 +187,18 @@ class WaitingContract(Opening):
         assert (record.status, record.worker) == (status, None)
         assert store.inbox(held.uid) == []
 
+    @pytest.mark.parametrize("wakes", [True, False])
+    def test_nor_does_one_whose_status_follows_after_its_last_entry(
+        self, store: Store, author: Author, held: RunRecord, wakes: bool
+    ) -> None:
+        store.post(held.uid, item("a", wakes=wakes))
+        refused(store, author.append(held, Kind.COMPLETED, change=Change(final=True)), InboxNotEmpty)
+        put(store, author.append(held, Kind.COMPLETED, change=Change(final=True), took=("a",)))
+        record = store.journal(held.uid)
+        assert record is not None
+        assert (record.status, record.worker) == (Status.RUNNING, held.worker)
+        assert store.inbox(held.uid) == []
+
     def test_an_end_that_is_refused_leaves_the_other_writes_of_its_batch(
         self, store: Store, author: Author, held: RunRecord
     ) -> None:

@@ -215,6 +215,7 @@ class StoreMachine(Stage):
         def then(result: Any) -> None:
             done = twin.now.done.get(key)
             if done is None:
+                self.confirm(self.lives[side])
                 self.calls[token] += 1
                 twin.complete(Kind.DONE, key, Done(exact(value), name), None)
                 assert exact(result) == exact(value)
@@ -253,6 +254,7 @@ class StoreMachine(Stage):
             before = now.open.get(key)
             deeds = {n: replace(d, status="repeated") if n == before else d for n, d in now.deeds.items()}
             twin.write(Kind.INTENDED, deeds={**deeds, seq: deed}, open={**now.open, key: seq})
+            self.confirm(self.lives[side])
             self.calls[place] += 1
             if how in ("works", "dies after"):
                 self.things[place] = value

@@ -113,6 +113,11 @@ class Stage(RuleBasedStateMachine):
         if life.until is None:
             life.until = self.clock.now() + int(LEASE * 1_000_000)
 
+    def confirm(self, life: Life) -> None:
+        """A process that is about to do something outside beats first, if its leases have ended meanwhile."""
+        if not self.is_alive(life):
+            life.until = self.clock.now() + int(LEASE * 1_000_000)
+
     def refusal(self, twin: Twin, allow: frozenset[Status]) -> type[HoldfastError] | None:
         """Why the run may not be claimed now."""
         if twin.status not in allow:
@@ -136,6 +141,9 @@ class Stage(RuleBasedStateMachine):
     def finish_rollback(self, twin: Twin, dies: str | None = None) -> str:
         """Undo what is to be undone, unless it dies, or is blocked by an undo that fails; how it ended."""
         assert twin.rolling is not None
+        assert twin.holder is not None
+        if not twin.rolling.settled.issuperset(twin.rolling.plan):
+            self.confirm(twin.holder)
         for seq in twin.undos():
             deed = twin.now.deeds[seq]
             works, passes = deed.undo == "works", deed.status != "done"
