@@ -20,6 +20,7 @@ import sqlite3
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import holdfast
@@ -263,6 +264,16 @@ def order(world: str, n: int, sql: bool) -> list[Any]:
 
 @workflow
 async def order_async(world: str, n: int, sql: bool) -> list[Any]:
+    return await ordered(world, n, sql, asyncio.gather)
+
+
+@workflow
+async def order_in_branches(world: str, n: int, sql: bool) -> list[Any]:
+    """The same without tasks of asyncio's own, which had other keys in an earlier release."""
+    return await ordered(world, n, sql, holdfast.gather)
+
+
+async def ordered(world: str, n: int, sql: bool, gather: Callable[..., Any]) -> list[Any]:
     done: list[Any] = [await mark_async(world, f"{n} accept"), reserve(world, f"{n} reserve")]
     if sql:
         done.append(book(f"{n} book"))
@@ -271,7 +282,7 @@ async def order_async(world: str, n: int, sql: bool) -> list[Any]:
         await holdfast.sleep(0.002)
         return charge(world, f"{n} deposit")
 
-    done += await asyncio.gather(mark_async(world, f"{n} left"), deposit())
+    done += await gather(mark_async(world, f"{n} left"), deposit())
     await holdfast.sleep(0.003)
     done.append(await holdfast.ask("which?", int))
     done.append(charge(world, f"{n} charge"))

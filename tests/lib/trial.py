@@ -11,6 +11,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import labour
 import pytest
@@ -93,6 +94,7 @@ class Trial:
         self._chance = chance
         self._rows = rows
         self.many = many
+        self.workflows: tuple[Any, Any] = (labour.order, labour.order_async)
         self.bears: tuple[type[HoldfastError], ...] = ()  # what may happen to this process, too
         self.borne = 0
         self.runs: list[Run] = []
@@ -117,7 +119,7 @@ class Trial:
         """Leave new runs to the workers, answer questions, and see which have ended."""
         while enqueue and len(self.open) < self.many:
             n = len(self.runs)
-            workflow = labour.order_async if n % 2 else labour.order
+            workflow = self.workflows[n % 2]
             self.runs.append(self.hf.enqueue(workflow, self.world, n, self._rows is not None, id=f"order {n}"))
             self.open[f"order {n}"] = n
         for info in self.hf.runs(status=["waiting", "blocked"], limit=1_000):

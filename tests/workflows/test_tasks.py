@@ -2,11 +2,7 @@
 
 import asyncio
 import functools
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import anyio
@@ -512,7 +508,7 @@ def test_keys_of_numbered_tasks_block_the_run_with_the_reason(hf: Holdfast, monk
     assert charged == ["a", "b"]
 
 
-# --- other processes, other Pythons
+# --- other processes
 
 SCRIPT = """
     import asyncio, sys
@@ -564,31 +560,3 @@ def test_another_process_with_a_tracer_executes_nothing_again(shared_url: str, p
     lines = [line for one in said for line in one.splitlines()]
     assert sorted(line for line in lines if line.startswith("charged")) == ALL_CHARGED
     assert lines[-1] == "completed"
-
-
-def pythons() -> list[str]:
-    """The interpreters of other versions that have Holdfast: those of environments beside this one."""
-    root = Path(__file__).parents[2]
-    found = {Path(sys.prefix).name: sys.executable}
-    for folder in sorted(root.glob(".venv*")):
-        if (folder / ".ready").exists() and folder.name != ".venv-peers":
-            found.setdefault(folder.name, str(folder / "bin" / "python"))
-    return list(found.values())
-
-
-@pytest.mark.parametrize("first", ["this", "other"])
-def test_a_journal_of_another_python_is_resumed(tmp_path: Path, first: str) -> None:
-    this, *others = pythons()
-    if not others:
-        pytest.skip("there is no environment of another Python beside this one: make setup PYTHON=python3.13")
-    script = tmp_path / "script.py"
-    script.write_text(dedent(SCRIPT))
-    turns = [this, others[0], this] if first == "this" else [others[0], this, others[0]]
-    said: list[str] = []
-    for interpreter in turns:
-        command = [interpreter, str(script), f"sqlite:///{tmp_path / 'runs.db'}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        said += done.stdout.splitlines()
-    assert said[-1] == "completed"
-    assert sorted(line for line in said if line.startswith("charged")) == ALL_CHARGED

@@ -89,7 +89,7 @@ def test_workers_of_both_releases_hand_runs_to_each_other(
             return worker
 
         crew = fleet.crew(hire)
-
+        fleet.trial.workflows = (labour.order, labour.order_in_branches)
         fleet.trial.go(crew.killing(kills), timeout=900 if kills > 8 else 90)
         assert [info.id for info in fleet.hf.runs(tags={"made": "before"})] == ["tagged 1", "tagged 0"]
         for id in ("tagged 0", "tagged 1"):
