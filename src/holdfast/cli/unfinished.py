@@ -30,7 +30,8 @@ def rolling_back(hf: Holdfast, infos: Iterable[RunInfo], dead: Collection[str]) 
     return found
 
 
-_LEFT = frozenset({Kind.ANSWERED, Kind.DECLINED, Kind.LATE, Kind.MARKED, Kind.RECEIVED})  # what others than the holder leave
+# What others than the holder leave.
+_LEFT = frozenset({Kind.ANSWERED, Kind.DECLINED, Kind.LATE, Kind.MARKED, Kind.RECEIVED})
 
 
 class Untaken(Struct, frozen=True):

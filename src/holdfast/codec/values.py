@@ -210,7 +210,7 @@ class Codec:
         """Raise `NotStorable` if this JSON, or bytes in its tree, have the value of a secret that is known here."""
         if self._has_secrets(text, tree):
             named = [name for name, value in known_values(self.secrets) if Scrub([value]).is_in(text)]
-            raise NotStorable(scrub.text(what), exposed(named))
+            raise NotStorable(self.scrub(what), exposed(named))
 
     def take_out_secrets(self, data: dict[str, Tree]) -> dict[str, Tree]:
         """These values with ``***`` where `refuse_secrets` would refuse them, as far as they can still be read then.

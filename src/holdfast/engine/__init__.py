@@ -409,8 +409,8 @@ class Holdfast(Operable):
         """Delete runs of these statuses (by default: ended ones), but for the newest few; returns their ids.
 
         ``older_than`` spares those that were written to within that time. A run that somebody holds, or that is in the
-        middle of its rollback, is never touched, nor are children of a run that has not ended, nor entries that a fork shares. With ``dry_run`` nothing
-        is deleted. Of the status ``away`` are runs that were moved to another store.
+        middle of its rollback, is never touched, nor are children of a run that has not ended, nor entries that a fork
+        shares. With ``dry_run`` nothing is deleted. A moved run has the status ``away``.
         """
         if older_than is None and not keep_last and statuses is None:
             raise UsageError("prune() would delete every ended run: say older_than=, keep_last= or statuses=")
