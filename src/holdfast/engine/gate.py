@@ -68,6 +68,7 @@ class Gate:
         self.held: list[Attempt] = []
         self._changed = threading.Condition()
         self._left: dict[str, Recorded] | None = None  # what nobody asked for yet; None until somebody wants to know
+        self._looks: Attempt | None = None  # the held thread that sees what the others do
         self._waits_until = 0.0
         self._deferred: list[Callable[[], Op[None]]] = []
         log = execution.lease.fold.log
@@ -126,9 +127,12 @@ class Gate:
                     if self.execution.outcome is not None or attempt.here.is_over:
                         raise Unwind
                     attempt.here.give_slots_back()
-                    self.execution.look_at_held(self)
+                    self._looks = self._looks or attempt
+                    if self._looks is attempt:  # one looks for all: there may be a thousand
+                        self.execution.look_at_held(self)
                     self._changed.wait(TICK)
             finally:
+                self._looks = None if self._looks is attempt else self._looks
                 self.held.remove(attempt)
 
     def decide(self, found: str, latest: float = 0.0) -> None:
