@@ -409,12 +409,16 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "parent-not-told",
         f"{ENGINE}/endings.py",
-        (
-            '        yield from run._write(lease, [(kind, data)], took=took, what="result")\n'
-            "        yield from children.notify(run, lease)\n"
-        ),
-        '        yield from run._write(lease, [(kind, data)], took=took, what="result")\n',
+        "        yield from children.notify(run, lease)\n        yield from run._let_go(lease, released)\n",
+        "        yield from run._let_go(lease, released)\n",
         f'{WORKFLOWS}/test_children.py -k "with_other_holders"',
+    ),
+    Mutant(
+        "cancel-swallowed-by-the-end-of-a-child",
+        f"{ENGINE}/endings.py",
+        "Change(final=True) if is_child else released",
+        "Change() if is_child else released",
+        f'{WORKFLOWS}/test_children.py -k "acknowledged_before_the_end"',
     ),
     Mutant(
         "parent-not-told-after-a-crash",
@@ -689,8 +693,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "acknowledged-cancel-lost-at-the-end",
         f"{ENGINE}/endings.py",
-        "                return (yield from cancel_driven(run, lease, wish))\n        run._give_up",
-        "                took = yield from wishes(run)\n        run._give_up",
+        "            return (yield from cancel_driven(run, lease, wish))\n    if is_child",
+        "            took = yield from wishes(run)\n    if is_child",
         'tests/engine/test_acknowledged.py -k "cancel_that_was_acknowledged"',
     ),
     Mutant(

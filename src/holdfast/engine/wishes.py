@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from holdfast.codec import to_text
 from holdfast.engine import children
 from holdfast.engine.checks import check_texts
 from holdfast.engine.drive import Op, Read
@@ -62,6 +63,7 @@ def cancel(
     why, by = (text and run._codec.scrub(text) for text in (why, by))
     record = yield Read(run._record)
     wish = Cancelled(why, undo, by, force)
+    run._codec.refuse_secrets(to_text(_ending(wish)), "reason of a cancel")  # before anything is claimed or done
     if record.rollback is not None and (record.status is Status.BLOCKED or (force and record.status in LIVE)):
         yield from _cancel_rolling(run, record, wish)
         return
