@@ -148,6 +148,7 @@ class Fold:
         self.taken: set[int] = set()  # messages
         self.loose: set[str] = set()  # calls that came after a failure, and need not come again if all goes well now
         self.accepted: set[str] = set()  # calls that need not come again, since a person accepted other code
+        self.accepted_at = -1  # the entry by which that was done last: no call before it has a place in the code
         self.ended: tuple[Status, Data] | None = None
         self.rolling: Rolling | None = None
         self.settled: set[int] = set()  # effects that the rollback has dealt with: undone, left, or passed over
@@ -349,6 +350,7 @@ class Fold:
             recorded = {line["key"] for n, _, _, line in self.log if n < seq and "key" in line}
             self.loose |= recorded
             self.accepted |= recorded
+            self.accepted_at = seq
 
     def _said(self, seq: int, at: int, data: Data) -> None:
         """Nothing follows from it for what is done next."""

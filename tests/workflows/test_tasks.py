@@ -361,6 +361,41 @@ def test_a_person_may_accept_it(hf: Holdfast, opened: Callable[..., Holdfast]) -
     assert (entry.contents["by"], entry.contents["accepted"]) == ("ops", True)
 
 
+packed: list[str] = []
+items: list[str] = []
+
+
+@step
+def pack(item: str) -> None:
+    packed.append(item)
+
+
+@workflow
+def packs() -> str:
+    for item in items:
+        pack(item)
+    ask("Close it?", str)
+    pack("paper")
+    ask("Send it?", str)
+    return "sent"
+
+
+def test_what_was_accepted_is_not_blocked_at_the_next_execution(hf: Holdfast) -> None:
+    packed.clear()
+    items[:] = ["cup", "fork", "spoon"]
+    run = hf.start(packs)
+    items.remove("fork")
+    assert "'pack#2'" in blocked(run)
+    run.unblock(accept=True)
+    run.resume()
+    for _ in range(2):
+        assert run.status is Status.WAITING
+        run.answer("yes")
+        run.resume()
+    assert run.result(timeout=20) == "sent"
+    assert packed == ["cup", "fork", "spoon", "spoon", "paper"]
+
+
 def test_only_code_that_differs_can_be_accepted(hf: Holdfast) -> None:
     run = hf.start(serves, "gather")
     with pytest.raises(UsageError, match="is waiting, not blocked"):

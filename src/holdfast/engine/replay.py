@@ -76,7 +76,7 @@ def check_place(execution: Execution, path: str, n: int, key: str) -> None:
     if execution._places is None:
         execution._places = {}
         for seq, _, _, data in execution.lease.fold.log:
-            if seq <= execution.began_at and "n" in data:
+            if execution.lease.fold.accepted_at < seq <= execution.began_at and "n" in data:
                 recorded = str(data["key"])
                 execution._places[recorded[: recorded.rfind("/") + 1], data["n"]] = recorded
     recorded_key = execution._places.get((path, n))
