@@ -296,6 +296,35 @@ def raises(password: Secret, blob: Secret) -> None:
         raise error from cause
 
 
+@step
+def raises_one_of_its_own(password: Secret) -> None:
+    raise type(f"Bad_{password.reveal()}", (Exception,), {})("x")
+
+
+@workflow
+def meets_a_telling_class(password: Secret) -> None:
+    raises_one_of_its_own(password)
+
+
+@workflow
+def has_a_telling_key(password: Secret) -> str:
+    return refused_step.options(key=f"login-{password.reveal()}")("x")
+
+
+@step
+def refused_step(text: str) -> str:
+    return text
+
+
+@pytest.mark.parametrize("does", [meets_a_telling_class, has_a_telling_key])
+def test_neither_the_name_of_an_error_nor_a_key_keeps_a_run_from_ending(
+    hf: Holdfast, raw_bytes: Callable[..., bytes], caplog: pytest.LogCaptureFixture, password: Secret, does: Any
+) -> None:
+    run = hf.start(does, password, id="run")
+    assert run.status is Status.FAILED
+    assert_nowhere(hf, raw_bytes, caplog.text, repr(run.info()), repr(run.checkpoint()))
+
+
 def test_what_errors_say_is_taken_out(
     hf: Holdfast, raw_bytes: Callable[..., bytes], caplog: pytest.LogCaptureFixture, password: Secret
 ) -> None:

@@ -57,8 +57,7 @@ class _Failure(Struct, omit_defaults=True):
 
 def describe(error: BaseException, codec: Codec) -> dict[str, Any]:
     """The error as JSON-able data; what of it cannot be stored is left out. Never fails."""
-    described: dict[str, Any] = msgspec.to_builtins(_Describing(codec).failure(error, CHAIN))
-    return described
+    return codec.take_out_secrets(msgspec.to_builtins(_Describing(codec).failure(error, CHAIN)))
 
 
 def revive(data: Any, codec: Codec) -> Exception:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
 from holdfast.engine import short
@@ -136,8 +137,12 @@ class Scope:
                 f"step {step.name} is async, and {caller} is not, so nobody awaits it; declare "
                 f"{'that' if workflow.is_async else 'the workflow'} with async def"
             )
-        key, n = (step.key, None) if step.key is not None else self.allot(step.name)
         execution = self.execution
+        if step.key is None:
+            key, n = self.allot(step.name)
+        else:
+            key, n = step.key, None
+            execution.codec.refuse_secrets(msgspec.json.encode(key), f"key of step {step.name}")
         if step.is_plain and execution.engine.tracer is None:
             if not step.is_async:
                 return short.call(self, key, n, step, args, kwargs)
