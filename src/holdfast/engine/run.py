@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from msgspec.structs import replace
+
 from holdfast.commit import Ticket
 from holdfast.engine import children, edits, messages, outputs, pauses, results, rollback, steps, streams, wishes
 from holdfast.engine.audit import audit
@@ -210,7 +212,8 @@ class Run(Operable):
                 return
             except InboxNotEmpty:
                 yield from self._catch_up(lease)
-                yield from pauses.drain(self, lease)
+                if not (yield from pauses.drain(self, lease)):  # a cancel is left to whoever executes the run next
+                    change = replace(change, status=Status.READY)
 
     def _settle(self, lease: Lease, ticket: Ticket) -> Op[int]:
         try:
