@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.errors import NoCheckpoint, RunDamaged
 from holdfast.journal import Data, is_live, live_ranges
 from holdfast.model import Kind, Rewind, RunRecord, Status
+
+ERASED = "(erased)"  # in the place of words that were erased
 
 
 class Step(Struct, frozen=True, gc=False):
@@ -284,7 +287,7 @@ class Fold:
             self.failures[key] = Failed(seq, declared.get("tool"), declared.get("digest"), data.get("failure"))
 
     def _asked(self, seq: int, at: int, data: Data) -> None:
-        prompt, fields = data.get("prompt", "(erased)"), data.get("fields", [])
+        prompt, fields = data.get("prompt", ERASED), data.get("fields", [])
         key, until = data.get("key"), data.get("until")
         self.questions[seq] = Asked(seq, at, self.generation, prompt, fields, data["output_key"], key, until)
 
@@ -295,9 +298,9 @@ class Fold:
             if not erased:
                 self.answers[question.output_key] = data["value"]
         elif "failure" in data:
-            self.failures[question.key] = Failed(seq, None, None, data["failure"])
+            self.failures[question.key] = Failed(seq, None, words_digest(question.prompt), data["failure"])
         else:
-            self.steps[question.key] = Step(seq, None, None, data.get("value"), erased)
+            self.steps[question.key] = Step(seq, None, words_digest(question.prompt), data.get("value"), erased)
 
     def _declined(self, seq: int, at: int, data: Data) -> None:
         question = self.questions[data["question"]]
@@ -433,6 +436,11 @@ def _settle(mark: Mark, status: str, error: str | None) -> Mark:
 def generation_at(seq: int, rewinds: Sequence[Rewind]) -> int:
     """How often a run had been rolled back when an entry was written."""
     return sum(rewind.at < seq for rewind in rewinds)
+
+
+def words_digest(words: str | None) -> str | None:
+    """What the words of a question, or the topic of a message, are compared by; None if they were erased."""
+    return None if words == ERASED else msgspec.json.encode([[words], {}]).decode()
 
 
 def question_id(uid: str, asked: Asked) -> str:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import Holdfast, Run, Status, UsageError, ask, step, workflow
+from holdfast import Holdfast, Run, Status, UsageError, ask, receive, step, workflow
 
 charged: list[str] = []
 extra: Callable[[], Any] | None = None  # what a library does before the workflow's own tasks
@@ -394,6 +394,51 @@ def test_what_was_accepted_is_not_blocked_at_the_next_execution(hf: Holdfast) ->
         run.resume()
     assert run.result(timeout=20) == "sent"
     assert packed == ["cup", "fork", "spoon", "spoon", "paper"]
+
+
+files: list[str] = []
+deleted: list[str] = []
+
+
+@workflow
+def deletes() -> None:
+    for file in files:
+        if ask(f"Delete {file}?", bool):
+            deleted.append(file)
+    ask("Done?", bool)
+
+
+@workflow
+def reads_mail() -> list[str]:
+    return [receive(file) for file in files] + [ask("Done?", str)]
+
+
+@pytest.mark.parametrize("answers", [0, 1])
+def test_an_answer_meets_no_other_question(hf: Holdfast, answers: int) -> None:
+    deleted.clear()
+    files[:] = ["draft", "backup"]
+    run = hf.start(deletes)
+    for _ in range(answers):
+        run.answer(True)
+        run.resume()
+    deleted.clear()
+    files.insert(0, "everything")
+    assert "('Delete draft?')" in (reason := blocked(run))
+    assert "('Delete everything?')" in reason
+    assert deleted == []
+    files.remove("everything")
+    run.unblock()
+    assert run.resume() is Status.WAITING
+
+
+def test_a_message_meets_no_other_topic(hf: Holdfast) -> None:
+    files[:] = ["east", "west"]
+    run = hf.start(reads_mail)
+    run.send("from the east", topic="east")
+    run.send("from the west", topic="west")
+    run.resume()
+    files.reverse()
+    assert "('east')" in blocked(run)
 
 
 def test_only_code_that_differs_can_be_accepted(hf: Holdfast) -> None:

@@ -31,11 +31,15 @@ def check_same(
                 f"now{_shown(execution, call)}, at {caller()}. Give each call a key of its own; then run.unblock(), or "
                 "fork the run before it"
             )
+        other = (
+            "run.unblock(accept=True) continues with what is attempted"
+            if name in ("ask", "receive")
+            else "or let the step take any arguments with @step(check_args=False)"
+        )
         execution.park(
             f"{DIFFERS}: {key!r} was called with other arguments{recorded} at "
             f"entry {found.seq} than now{_shown(execution, call)}, at {caller()}. {UNCHANGED} put back what it did, "
-            "and run.unblock(), or fork the run before it; or let the step take any arguments with "
-            "@step(check_args=False)"
+            f"and run.unblock(), or fork the run before it; {other}"
         )
     if found.tool is not None and found.tool != name:
         execution.park(

@@ -18,10 +18,10 @@ from holdfast.engine.drive import Call, Nap, Op, Read
 from holdfast.engine.execution import Execution
 from holdfast.engine.failures import describe
 from holdfast.engine.pauses import post_answer
-from holdfast.engine.replay import caller
+from holdfast.engine.replay import caller, check_same
 from holdfast.engine.scope import Scope
 from holdfast.errors import TimedOut, UsageError
-from holdfast.fold import Asked, Step, name_in, question_id
+from holdfast.fold import Asked, Step, name_in, question_id, words_digest
 from holdfast.forms import (
     Form,
     Misfit,
@@ -150,7 +150,8 @@ def _ask(
 ) -> Op[Any]:
     execution = scope.execution
     key, n = call
-    found = yield from execution.recall(scope, key, n, "ask", None)
+    digest = words_digest(prompt)
+    found = yield from execution.recall(scope, key, n, "ask", digest, call=([prompt], {}))
     if found is None:
         asked = yield from _open_question(execution, scope, key, n, prompt, form, seconds)
 
@@ -160,7 +161,7 @@ def _ask(
         answered = yield from wait(execution, scope, key, asked.until, ready)
         if not answered:
             yield from _answer_by_default(execution, asked, form, default)
-        found = yield from execution.recall(scope, key, None, "ask", None)
+        found = yield from execution.recall(scope, key, None, "ask", digest)
         if found is None:  # it was closed, since another branch had won
             yield Call(execution.suspend, (scope, key, None), {})
         assert found is not None
@@ -218,8 +219,11 @@ def _open_question(
     execution.consume(key)
     for asked in execution.lease.fold.questions.copy().values():  # other branches ask at the same time
         if asked.key == key:
+            if key not in execution.lease.fold.accepted:
+                recorded = Step(asked.seq, None, words_digest(asked.prompt), None)
+                check_same(execution, key, "ask", recorded, words_digest(prompt), ([prompt], {}))
             return asked
-    yield from execution.admit(scope, key, "ask")
+    yield from execution.admit(scope, key, "ask", words_digest(prompt))
     data: Data = {"key": key, "n": n, "prompt": prompt, "fields": store_form(form), "output_key": key}
     if seconds is not None:
         data["until"] = execution.clock.now() + round(seconds * 1_000_000)
@@ -253,12 +257,13 @@ def _receive(
 ) -> Op[Any]:
     execution = scope.execution
     key, n = call
-    found = yield from execution.recall(scope, key, n, "receive", None)
+    digest = words_digest(topic)
+    found = yield from execution.recall(scope, key, n, "receive", digest, call=([topic], {}))
     if found is not None:
         return execution.value(found, key, kind)
     execution.consume(key)
     if seconds is None:
-        yield from execution.admit(scope, key, "receive")
+        yield from execution.admit(scope, key, "receive", digest)
     until = None if seconds is None else (yield from timer(execution, scope, key, n, seconds))
 
     def ready() -> bool:
@@ -270,7 +275,7 @@ def _receive(
             fold = execution.lease.fold
             message = next((message for message in fold.mailbox if message.topic == topic), None)
             if message is not None:
-                data: Data = {"key": key, "n": n, "message": message.seq, "result": message.value}
+                data: Data = {"key": key, "n": n, "digest": digest, "message": message.seq, "result": message.value}
                 ticket = execution.submit([(Kind.DONE, data)])
         if message is not None:
             yield from execution.settle(ticket)
