@@ -8,6 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import END, Graph, Holdfast, RunBlocked, Status, append, quorum
+from holdfast.engine.branches import MAX_THREADS
 from holdfast.graph.drawing import path_of
 
 
@@ -177,13 +178,52 @@ def test_any_among_coroutines_cancels_the_others(memory: Holdfast) -> None:
     assert ended == ["cancelled"]
 
 
+def test_a_branch_that_was_given_up_before_its_thread_began_is_not_called(memory: Holdfast) -> None:
+    all_have_begun, go_on, called = threading.Barrier(MAX_THREADS), threading.Event(), list[str]()
+    graph = Graph(Log, name="never-begun")
+
+    @graph.node
+    def quick(state: Log) -> dict[str, Any]:
+        all_have_begun.wait(5)
+        return {"log": ["quick"]}
+
+    graph.entry(quick)
+
+    def waits(state: Log) -> dict[str, Any]:
+        all_have_begun.wait(5)
+        assert go_on.wait(5)
+        return {"log": ["slow"]}
+
+    for n in range(1, MAX_THREADS):
+        graph.node(name=f"slow{n}")(waits)
+        graph.entry(f"slow{n}")
+
+    @graph.node
+    def late(state: Log) -> dict[str, Any]:
+        called.append("late")
+        return {"log": ["late"]}
+
+    graph.entry(late)
+
+    @graph.node(join="any")
+    def join(state: Log) -> dict[str, Any]:
+        go_on.set()
+        return {"log": ["join"]}
+
+    for name in ["quick", "late", *(f"slow{n}" for n in range(1, MAX_THREADS))]:
+        graph.edge(name, join)
+    assert memory.start(graph, {}).result()["log"] == ["quick", "join"]
+    assert called == []
+
+
 @pytest.mark.parametrize("ending", ["returns", "raises"])
 def test_what_a_thread_that_was_given_up_gives_later_is_nobodys_business(memory: Holdfast, ending: str) -> None:
-    go_on, has_ended = threading.Event(), threading.Event()
+    has_begun, go_on, has_ended = threading.Event(), threading.Event(), threading.Event()
     graph = Graph(Log, name=f"late-{ending}")
 
     @graph.node
     def slow(state: Log) -> dict[str, Any]:
+        has_begun.set()
         try:
             assert go_on.wait(5)
             if ending == "raises":
@@ -192,7 +232,10 @@ def test_what_a_thread_that_was_given_up_gives_later_is_nobodys_business(memory:
         finally:
             has_ended.set()
 
-    graph.node(name="quick")(logging("quick"))
+    @graph.node
+    def quick(state: Log) -> dict[str, Any]:
+        assert has_begun.wait(5)
+        return {"log": ["quick"]}
 
     @graph.node(join="any")
     def join(state: Log) -> dict[str, Any]:
@@ -201,9 +244,9 @@ def test_what_a_thread_that_was_given_up_gives_later_is_nobodys_business(memory:
         return {"log": ["join"]}
 
     graph.node(name="last")(logging("last"))
-    graph.entry(slow, "quick")
+    graph.entry(slow, quick)
     graph.edge(slow, join)
-    graph.edge("quick", join)
+    graph.edge(quick, join)
     graph.edge(join, "last")
     run = memory.start(graph, {})
     assert run.result()["log"] == ["quick", "join", "last"]

@@ -15,6 +15,7 @@ from ..engine.define import current_scope
 from ..engine.drive import drive, drive_async
 from ..engine.outcomes import Unwind
 from ..engine.races import drop_children
+from ..engine.scope import Scope
 from .plan import Task
 from .running import Running
 
@@ -29,16 +30,17 @@ def plainly(running: Running) -> None:
         if len(tasks) > 1:
             _in_threads(running, tasks)
             continue
-        _here(running, tasks[0])
-        if running.scope_of(tasks[0]).stopped:
+        scope = running.scope_of(tasks[0])
+        _here(running, tasks[0], scope)
+        if scope.stopped:
             running.execution.root.stopped = True
             raise Unwind
 
 
-def _here(running: Running, task: Task) -> None:
-    token = current_scope.set(running.scope_of(task))
+def _here(running: Running, task: Task, scope: Scope) -> None:
+    token = current_scope.set(scope)
     try:
-        drive(running.carry_out(task), running.execution.committer)
+        drive(running.carry_out(task, scope), running.execution.committer)
     finally:
         current_scope.reset(token)
 
@@ -50,7 +52,8 @@ def _in_threads(running: Running, tasks: list[Task]) -> None:
         going = [task for task, future in futures.items() if not future.done() and not running.scope_of(task).stopped]
         for task in tasks:
             if task not in futures and running.may_begin(task, going):
-                futures[task] = threads.begin(running.scope_of(task), partial(_here, running, task))
+                scope = running.scope_of(task)  # here: its thread may begin when this stage is over
+                futures[task] = threads.begin(scope, partial(_here, running, task, scope))
                 going.append(task)
         if not going:
             break
@@ -72,9 +75,10 @@ async def on_loop(running: Running) -> None:
         if len(tasks) > 1:
             await _in_tasks(running, tasks)
             continue
-        token = current_scope.set(running.scope_of(tasks[0]))  # in this task, which is quicker than in one of its own
+        scope = running.scope_of(tasks[0])
+        token = current_scope.set(scope)  # in this task, which is quicker than in one of its own
         try:
-            await drive_async(running.carry_out(tasks[0]), committer)
+            await drive_async(running.carry_out(tasks[0], scope), committer)
         finally:
             current_scope.reset(token)
 
@@ -87,8 +91,8 @@ async def _in_tasks(running: Running, tasks: list[Task]) -> None:
         while True:
             for task in tasks:
                 if task not in made and running.may_begin(task, list(going.values())):
-                    call = drive_async(running.carry_out(task), execution.committer)
-                    made[task] = start_in(running.scope_of(task), call)
+                    scope = running.scope_of(task)
+                    made[task] = start_in(scope, drive_async(running.carry_out(task, scope), execution.committer))
                     going[made[task]] = task
             if not going:
                 break

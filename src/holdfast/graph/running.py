@@ -177,12 +177,14 @@ class Running:
 
     # --- calling
 
-    def carry_out(self, task: Task) -> Op[None]:
-        """Call a task's node, and keep what it gives."""
-        node, scope, since = self.ways.nodes[task.node], self.scope_of(task), monotonic()
+    def carry_out(self, task: Task, scope: Scope) -> Op[None]:
+        """Call a task's node in its scope, and keep what it gives."""
+        if scope.is_over:  # it was given up before its thread began
+            raise Unwind
+        node, since = self.ways.nodes[task.node], monotonic()
         try:
             returned = None
-            done = (yield from self._intended(task)) if node.undo is not None else None
+            done = (yield from self._intended(task, scope)) if node.undo is not None else None
             if done is not None:
                 returned = self.execution.value(done, task.path)
             elif task.item != 0:  # which stands for a map without items
@@ -232,16 +234,16 @@ class Running:
 
     # --- nodes that are effects
 
-    def _intended(self, task: Task) -> Op[Any]:
+    def _intended(self, task: Task, scope: Scope) -> Op[Any]:
         """Say what is about to be done by a node that can be undone; what the journal has of it, if it was done."""
         execution, node = self.execution, self.ways.nodes[task.node]
         key = task.path
-        found = yield from execution.recall(self.scope_of(task), key, None, task.node, None, in_turn=False)
+        found = yield from execution.recall(scope, key, None, task.node, None, in_turn=False)
         if found is not None:
             return found
         execution.consume(key)
         if key not in execution.lease.fold.intents:
-            yield from execution.admit(self.scope_of(task), key, task.node)
+            yield from execution.admit(scope, key, task.node)
         if key in execution.lease.fold.intents and not execution.lease.record.crashes:
             return None  # it had to wait, and goes on
         data: Data = {"key": key, "tool": task.node, "target": None, "args": [], "kwargs": {}, "reversible": True}
