@@ -346,10 +346,14 @@ class HoldingContract(Opening):
         held = store.claim(held.uid, "east")
         assert (held.crashes, held.crashed_at) == (1, 1)
 
-    def test_a_release_ends_the_count(self, store: Store, author: Author, held: RunRecord) -> None:
+    def test_a_release_after_progress_ends_the_count(self, store: Store, author: Author, held: RunRecord) -> None:
+        """A release without a new entry does not: the run may be what kills its holders, whoever tries it next."""
         store.retire("east")
         held = store.claim(held.uid, "west")
         put(store, author.append(held, change=Change(status=Status.READY, release=True)))
+        held = store.claim(held.uid, "west")
+        assert held.crashes == 1
+        put(store, author.append(held, Kind.DONE, change=Change(status=Status.READY, release=True)))
         assert store.claim(held.uid, "west").crashes == 0
 
     # --- workers and orphans
