@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import Done, Holdfast, NotDone, Run, RunBlocked, Status, UsageError, step, workflow
+from holdfast import Done, Holdfast, NotDone, Run, RunBlocked, Status, StoreFull, UsageError, step, workflow
 from holdfast import this_step as now_in
 from holdfast.errors import StoreUnusable
+from holdfast.model import Append
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash
 
@@ -582,6 +583,32 @@ def test_a_check_is_not_asked_while_the_process_that_began_may_still_be_acting(t
     first.close()  # now it can act no more
     run = second.get("r")
     run.unblock()
+    run.resume()
+    assert run.result(timeout=20) == "ref"
+    assert (acts, asked) == (["wired"], ["check"])
+
+
+def full_once(hf: Holdfast, when: Callable[[Any], bool]) -> None:
+    """Let the store refuse the first write that has such an entry."""
+    real, refused = hf._store.apply, list[int]()
+
+    def apply(batch: Any) -> Any:
+        found = [entry.seq for write in batch if isinstance(write, Append) for entry in write.entries if when(entry)]
+        if found and not refused:
+            refused.extend(found)
+            raise StoreFull(hf._store.place)
+        return real(batch)
+
+    hf._store.apply = apply  # type: ignore[method-assign]
+
+
+def test_a_check_is_asked_once_the_process_that_began_has_let_the_run_go(timed: Opener, wiring: Any) -> None:
+    first, flow, _, asked = wiring
+    second = timed(lease=10)
+    full_once(first, lambda entry: entry.kind == "done")
+    with pytest.raises(StoreFull):
+        first.start(flow, id="r")
+    run = second.get("r")
     run.resume()
     assert run.result(timeout=20) == "ref"
     assert (acts, asked) == (["wired"], ["check"])

@@ -20,7 +20,7 @@ from holdfast.engine.failures import one_line
 from holdfast.engine.scope import Scope, StepNow
 from holdfast.engine.timing import tell_time
 from holdfast.errors import NotDone, UsageError
-from holdfast.fold import generation_at
+from holdfast.fold import Mark, generation_at
 from holdfast.journal import Data
 from holdfast.model import Kind
 
@@ -179,14 +179,18 @@ def _acting(execution: Execution, key: str) -> Iterator[None]:
         acting.discard(place)
 
 
-def _may_be_acting(execution: Execution, key: str, worker: str | None) -> bool:
-    """Whether the one who began a step may still be at it: its process runs, though another one has the run now.
+def _may_be_acting(execution: Execution, key: str, begun: Mark) -> bool:
+    """Whether the one who began a step may still be at it: its process runs, and the run was taken from it.
 
-    Processes on other machines are not seen. Of this one it is known which steps are being called.
+    A process that lets a run go has ended its calls, or says in the journal that they are uncertain. ``crashed_at``
+    tells when the run was last taken from a holder. Processes on other machines are seen while their lease holds. Of
+    this process it is known which steps are being called.
     """
-    engine = execution.engine
+    engine, record, worker = execution.engine, execution.lease.record, begun.data.get("worker")
     if worker == engine.worker.name:
         return (execution.run.uid, key) in engine.acting
+    if record.base <= begun.seq and record.crashed_at < begun.seq:
+        return False
     return any(one.worker == worker and one.running for one in engine.store.workers())
 
 
@@ -197,9 +201,8 @@ def _find_out(
     fold = execution.lease.fold
     begun = fold.ledger[fold.intents[key]]
     how = f"raised {begun.error}" if begun.error else "was begun and its process died"
-    begun_by = begun.data.get("worker")
-    if not begun.error and (yield from execution.unharmed(_ask(partial(_may_be_acting, execution, key, begun_by)))):
-        runs = f"was begun by {begun_by}, whose process still runs and may be acting"
+    if not begun.error and (yield from execution.unharmed(_ask(partial(_may_be_acting, execution, key, begun)))):
+        runs = f"was begun by {begun.data.get('worker')}, whose process still runs and may be acting"
         execution.park(_doubt(execution, key, step, runs, first="end that process, then "))
     if step.checker is None:
         execution.park(_doubt(execution, key, step, how))
