@@ -1,4 +1,4 @@
-"""A process that writes to a SQLite store and can be stopped in the middle. See test_stopped_writers.py.
+"""A process that writes to a store and can be stopped in the middle. See test_stopped_writers.py.
 
 Arguments: the store's URL, and where it is to be stopped: ``step`` (it stops itself inside a transactional step),
 ``commits`` (it commits without pause, so that others can stop it inside a commit), or ``own`` (it stops itself inside

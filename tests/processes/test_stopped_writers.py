@@ -1,4 +1,4 @@
-"""A process that is stopped in the middle of a write to SQLite: others read, and writers are told who it is."""
+"""A process that is stopped in the middle of a write: others read SQLite, and who waits in vain is told who it is."""
 
 import fcntl
 import os
@@ -24,7 +24,11 @@ def path(memdir: Path) -> Path:
 
 def has_turn(path: Path) -> bool:
     """Whether somebody is inside of a write."""
-    fd = os.open(f"{path}.locks/writer", os.O_RDWR)
+    return is_locked(Path(f"{path}.locks/writer"))
+
+
+def is_locked(path: Path) -> bool:
+    fd = os.open(path, os.O_RDWR)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -52,10 +56,11 @@ def stopped(request: pytest.FixtureRequest, path: Path, children: Callable[..., 
         child.signal(signal.SIGCONT)
 
 
-def command(path: Path, *words: str, begin: tuple[str, ...] = ("-m", "holdfast")) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *begin, *words, "--store", f"sqlite:///{path}"], capture_output=True, text=True, check=False
-    )
+def command(
+    store: Path | str, *words: str, begin: tuple[str, ...] = ("-m", "holdfast")
+) -> subprocess.CompletedProcess[str]:
+    url = f"sqlite:///{store}" if isinstance(store, Path) else store
+    return subprocess.run([sys.executable, *begin, *words, "--store", url], capture_output=True, text=True, check=False)
 
 
 def test_everybody_reads_meanwhile(path: Path, stopped: Child) -> None:
@@ -92,3 +97,31 @@ def test_a_transaction_of_the_users_own_is_named_too(path: Path, children: Calla
     done = command(path, "queue", "mail", "--pause", begin=("-c", IMPATIENT))
     assert done.returncode != 0
     assert f"a transaction of process {child.pid} (" in " ".join(done.stderr.split())
+
+
+# --- files
+
+
+def test_a_folder_that_a_stopped_process_has_locked_is_waited_for_so_long(
+    memdir: Path, children: Callable[..., Child]
+) -> None:
+    """Those who read need the lock of the run's folder too. They are told who has it, and do not wait for ever."""
+    store = memdir / "runs"
+    child = children("stopped.py", f"files:///{store}", "commits")
+    assert child.line() == "writing"
+    [lock] = store.glob("runs/*/lock")
+    while True:
+        child.signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED)
+        if is_locked(lock):
+            break
+        child.signal(signal.SIGCONT)
+    impatient = "import sys, holdfast.stores.busy as b; b.FOLDER_SECONDS = 0.5; from holdfast.cli import cli; cli()"
+    for words in [("runs",), ("show", "thread"), ("cancel", "thread")]:
+        done = command(f"files:///{store}", *words, begin=("-c", impatient))
+        said = " ".join(done.stderr.split())
+        assert done.returncode == 10, (words, said)
+        assert f"process {child.pid} (" in said
+        assert f"kill -CONT {child.pid}" in said
+    child.signal(signal.SIGCONT)
+    assert command(f"files:///{store}", "runs").returncode == 0

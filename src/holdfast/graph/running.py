@@ -242,10 +242,11 @@ class Running:
         if found is not None:
             return found
         execution.consume(key)
-        if key not in execution.lease.fold.intents:
+        begun, record = execution.lease.fold.intents.get(key), execution.lease.record
+        if begun is None:
             yield from execution.admit(scope, key, task.node)
-        if key in execution.lease.fold.intents and not execution.lease.record.crashes:
-            return None  # it had to wait, and goes on
+        elif not (record.crashes and record.crashed_at >= begun):
+            return None  # it had to wait, and goes on; nobody died in it
         data: Data = {"key": key, "tool": task.node, "target": None, "args": [], "kwargs": {}, "reversible": True}
         data |= {"undo": node.undo, "undo_retries": UNDO_RETRIES}
         yield from execution.write([(Kind.INTENDED, data)])

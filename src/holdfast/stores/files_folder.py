@@ -28,6 +28,7 @@ from holdfast.errors import InboxNotEmpty, LeaseLost, RunDamaged
 from holdfast.model import Append, Entry, Item, Kind, RunRecord, Status
 from holdfast.stores import files_text as text
 from holdfast.stores.base import appended, conflict, continues, end_refusal, ends
+from holdfast.stores.busy import take_folder
 from holdfast.stores.disk import Disk, File, remove_tree, replace_file, sync_file, write_file
 from holdfast.stores.files_journal import Damaged, begins, lines_between, onward, parsed, sound_tail, tail
 from holdfast.stores.files_text import Damage, Erasures, Line, RunFile, StoredEntry
@@ -75,7 +76,7 @@ class RunFolder:
             yield False
             return
         try:
-            lock.take(fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+            take_folder(lock, self._in("lock"), fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
             yield self._is_lock(lock.fd)
         finally:
             lock.free()  # closing is not enough: a child that was forked just now may have the descriptor too

@@ -21,6 +21,7 @@ from holdfast.errors import (
     StoreUnusable,
 )
 from holdfast.stores.base import READER, WRITER
+from holdfast.stores.busy import take_folder
 from holdfast.stores.disk import Disk, replace_file
 from holdfast.stores.locks import LockFile
 from holdfast.stores.mounts import check_disk
@@ -221,7 +222,7 @@ class Root:
         while not held:
             lock = LockFile(self._open_lock(path))
             try:
-                lock.take()
+                take_folder(lock, path)
                 held = lock.is_at(path)
                 if held:
                     yield

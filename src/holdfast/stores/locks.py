@@ -29,28 +29,22 @@ class LockFile:
         self.fd = fd
         _open.add(self)
 
-    def take(self, how: int = fcntl.LOCK_EX) -> None:
-        """Wait for the lock and take it."""
-        fcntl.flock(self.fd, how)
-
-    def take_within(self, seconds: float) -> bool:
+    def take_within(self, seconds: float, how: int = fcntl.LOCK_EX) -> bool:
         """Wait for the lock this long and take it. False if it could not be had: its holder stands still."""
-        try:
-            _flock(self.fd, _AT_ONCE)
+        at_once = how | fcntl.LOCK_NB
+        if self._try(at_once):
             return True
-        except BlockingIOError:
-            pass
         wait, until = 0.0001, time.monotonic() + seconds
         while time.monotonic() <= until:
             time.sleep(wait)
-            if self._try():
+            if self._try(at_once):
                 return True
             wait = min(wait * 1.5, 0.005)
         return False
 
-    def _try(self) -> bool:
+    def _try(self, at_once: int = _AT_ONCE) -> bool:
         try:
-            _flock(self.fd, _AT_ONCE)
+            _flock(self.fd, at_once)
         except BlockingIOError:
             return False
         return True
@@ -89,11 +83,11 @@ class WriterLock(LockFile):
         super().__init__(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
         self._pid = os.getpid()
 
-    def take_within(self, seconds: float) -> bool:
+    def take_within(self, seconds: float, how: int = fcntl.LOCK_EX) -> bool:
         try:
             _flock(self.fd, _AT_ONCE)
         except BlockingIOError:
-            if not super().take_within(seconds):
+            if not super().take_within(seconds, how):
                 return False
         os.pwrite(self.fd, _MARK.pack(self._pid, time.time()), 0)
         return True
@@ -160,7 +154,7 @@ class WorkerLocks:
         with suppress(FileExistsError):
             os.mkdir(self.folder)  # and not what is above it: a store that was removed is not to come back
         lock = LockFile(os.open(path + ".new", os.O_CREAT | os.O_RDWR, 0o600))
-        lock.take()
+        fcntl.flock(lock.fd, fcntl.LOCK_EX)
         os.rename(path + ".new", path)
         self._held[worker] = lock
 
