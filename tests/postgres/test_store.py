@@ -160,8 +160,8 @@ def test_a_plain_step_is_one_statement_and_leaves_the_record(
 
 @pytest.fixture
 def aside(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A connection beside the store, in a transaction."""
-    with psycopg.connect(settings_of(postgres_url).conninfo) as conn:
+    """A connection beside the store, in a transaction; not one of Holdfast's, which would be ended after 5 s."""
+    with psycopg.connect(settings_of(postgres_url).conninfo, application_name="beside") as conn:
         yield conn
         conn.rollback()
 

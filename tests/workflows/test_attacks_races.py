@@ -66,7 +66,7 @@ def test_a_step_that_lost_a_race_is_not_missed_either(store_url: str) -> None:
 
 
 async def _step_that_lost(store_url: str) -> None:
-    async with holdfast.open(store_url) as hf:
+    async with holdfast.open(store_url, effect_wait=0.05) as hf:
         driving = asyncio.create_task(hf.start(race_against_an_answer, "step", id="race"))
         while not (found := (await hf.runs()).items) or not await (await hf.get(found[0].id)).questions():
             await asyncio.sleep(0.01)
