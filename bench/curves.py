@@ -23,7 +23,7 @@ from bench import million
 from bench.harness import Measured, Say, exponent, random_texts, size_of
 from bench.steps import long, many
 from holdfast import Graph, append
-from holdfast.model import Filter
+from holdfast.kernel.model import Filter
 
 ROUNDS = 5
 STEPS = (10, 100, 1_000, 10_000, 100_000)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import holdfast
 from bench.harness import Measured, Say, Stopwatch, random_texts, ratio, size_of
-from holdfast.engine import lease
+from holdfast.engine.access import lease
 
 SAVES = 2_000
 ITEM = 1_024
@@ -101,7 +101,7 @@ def imports(rounds: int = 25) -> dict[str, float]:
     Names are loaded when they are first used; so the time until a store can be opened is measured too.
     """
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    usable = "import holdfast, holdfast.stores.sqlite; holdfast.open"
+    usable = "import holdfast, holdfast.stores.sqlite.store; holdfast.open"
     times: dict[str, list[float]] = {"import msgspec, sqlite3": [], "import holdfast": [], usable: []}
     for _ in range(rounds):
         for statement, found in times.items():

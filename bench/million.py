@@ -27,12 +27,14 @@ import holdfast
 from bench.database import postgres
 from bench.harness import Measured
 from holdfast import step, workflow
-from holdfast.journal import genesis, next_entry
-from holdfast.model import Entry, Filter, Order, RunRecord, Status
-from holdfast.stores import migrate, postgres_rows, sqlite_rows
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite_file import Q
+from holdfast.kernel.journal import genesis, next_entry
+from holdfast.kernel.model import Entry, Filter, Order, RunRecord, Status
+from holdfast.stores import migrate
+from holdfast.stores.postgres import rows as postgres_rows
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.sqlite import rows as sqlite_rows
+from holdfast.stores.sqlite.file import Q
+from holdfast.stores.sqlite.store import SqliteStore
 
 SMALL, LARGE = 1_000, 1_000_000
 PAGE = 50
@@ -270,7 +272,7 @@ def blocks(times: list[float]) -> Iterator[list[float]]:
 def check(store: Any, runs: int) -> None:
     """That a run out of the middle is a run: its journal verifies, and the engine reads its result."""
     [record] = store.find(Filter(prefix=f"customer-{runs // 2 // EACH:06}/"), limit=1)
-    holdfast.journal.verify(record.id, store.read(record.uid, 0, record.seq))
+    holdfast.kernel.journal.verify(record.id, store.read(record.uid, 0, record.seq))
     assert record.seq == STEPS + 1
 
 

@@ -24,9 +24,9 @@ from bench.database import ask, postgres
 from bench.harness import Say
 from bench.steps import same
 from holdfast import workflow
-from holdfast.engine import lease
+from holdfast.engine.access import lease
 from holdfast.stores import migrate
-from holdfast.stores.postgres_append import Statement
+from holdfast.stores.postgres.append import Statement
 
 STEPS = 200
 ROUNDS = 15

@@ -24,7 +24,7 @@ from typing import Annotated, Any, TypedDict
 from bench.database import database, postgres
 from bench.harness import AtLeast, Measured, Say, in_turns, random_texts, ratio, size_of
 from holdfast.stores import migrate
-from holdfast.stores.sqlite_file import PAGE_SIZE
+from holdfast.stores.sqlite.file import PAGE_SIZE
 
 STEPS = 150
 TASKS = 10

@@ -8,19 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast import flow
-from holdfast.flow import (
-    document,
-    filters,
-    keys,
-    limits,
-    loading,
-    perform,
-    process,
-    sandbox,
-    secrets,
-    syntax,
-    web,
-)
+from holdfast.flow import document, filters, keys, limits, loading, perform, process, sandbox, secrets, syntax, web
 from holdfast.flow.shapes import BlockShape
 
 HEADINGS = {

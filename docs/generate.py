@@ -275,7 +275,7 @@ def is_error(thing: Any) -> bool:
 
 def api() -> str:
     import holdfast
-    from holdfast.engine.holding import AsyncHolding, Holding
+    from holdfast.engine.run.claim import AsyncHolding, Holding
 
     names = ORDER + [name for name in holdfast.__all__ if name not in ORDER and not is_error(getattr(holdfast, name))]
     after = {"Run": Holding, "AsyncRun": AsyncHolding}  # not names of holdfast, but what a claim gives

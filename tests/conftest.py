@@ -23,7 +23,7 @@ import holdfast
 from holdfast import Holdfast
 from holdfast.errors import StoreUnusable
 from holdfast.stores import memory, open_store
-from holdfast.stores.postgres import TABLES, PostgresStore
+from holdfast.stores.postgres.store import TABLES, PostgresStore
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash
 

@@ -125,14 +125,14 @@ MUTANTS: list[Mutant] = [
     # What the engine tells the command line
     Mutant(
         "activity-counts-branches-that-wait",
-        "src/holdfast/engine/outputs.py",
+        "src/holdfast/engine/run/outputs.py",
         " and not isinstance(branch.exception(), Unwind)",
         "",
         'tests/workflows/test_activity.py -k "waits"',
     ),
     Mutant(
         "backup-of-some-forgets-their-origins",
-        "src/holdfast/engine/archive.py",
+        "src/holdfast/engine/admin/backup.py",
         "wanted |= {record.uid, *(link.uid for link in record.lineage)}",
         "wanted |= {record.uid}",
         'tests/workflows/test_activity.py -k "backup"',

@@ -2,7 +2,7 @@
 
 from mutants_table import MEMORY, Mutant
 
-MOVING = "src/holdfast/engine/moving.py"
+MOVING = "src/holdfast/engine/admin/move.py"
 LANGGRAPH = "src/holdfast/integrations/langgraph"
 CRASHES = "tests/crash/test_move_crashes.py"
 GROWTH = "tests/integrations/langgraph/test_growth.py"
@@ -33,7 +33,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "moves-settle-whichever-move-it-is",
-        "src/holdfast/stores/base.py",
+        "src/holdfast/stores/protocol.py",
         "record.status is not Status.AWAY or record.epoch != epoch:",
         "record.status is not Status.AWAY:",
         f'{MEMORY} -k "only_the_copy or settled_for_good"',

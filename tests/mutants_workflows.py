@@ -250,7 +250,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "transactional-step-in-two-transactions",
-        "src/holdfast/stores/sqlite.py",
+        "src/holdfast/stores/sqlite/store.py",
         "            before = self._db.total_changes\n            outcome = self._make(write)\n",
         (
             '            self._db.execute("COMMIT")\n'
@@ -378,7 +378,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "message-lost-by-a-rollback",
-        "src/holdfast/fold.py",
+        "src/holdfast/kernel/fold.py",
         "        self._reset()\n        for seq, kind, at, data in self.log:\n",
         (
             "        taken = self.taken\n"
@@ -444,14 +444,14 @@ MUTANTS: list[Mutant] = [
     # Rollback, retry and fork
     Mutant(
         "undone-oldest-first",
-        "src/holdfast/fold.py",
+        "src/holdfast/kernel/fold.py",
         "key=lambda mark: mark.settled, reverse=True)",
         "key=lambda mark: mark.settled)",
         f'{WORKFLOWS}/test_rollback.py -k "preview_tells"',
     ),
     Mutant(
         "undone-by-their-beginning",
-        "src/holdfast/fold.py",
+        "src/holdfast/kernel/fold.py",
         "key=lambda mark: mark.settled, reverse=True)",
         "key=lambda mark: mark.seq, reverse=True)",
         f'{WORKFLOWS}/test_rollback.py -k "whenever_it_was_begun"',
@@ -535,21 +535,21 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "fork-ignores-changed-results",
-        "src/holdfast/fold.py",
+        "src/holdfast/kernel/fold.py",
         'for key, result in data.get("results", {}).items():',
         "for key, result in ():",
         f'{WORKFLOWS}/test_forks.py -k "changed_results"',
     ),
     Mutant(
         "fork-ignores-changed-input",
-        "src/holdfast/fold.py",
+        "src/holdfast/kernel/fold.py",
         '            self.input = {**self.input, **data["input"]}\n',
         "            pass\n",
         f'{WORKFLOWS}/test_forks.py -k "changed_input"',
     ),
     Mutant(
         "retry-forgets-what-was-caught",
-        "src/holdfast/fold.py",
+        "src/holdfast/kernel/fold.py",
         '        for key in data["keys"]:\n            self._forget(key)\n',
         "        for key in list(self.failures):\n            self._forget(key)\n",
         f'{WORKFLOWS}/test_cancel.py -k "was_caught_stays"',
@@ -614,7 +614,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "deaths-not-counted",
-        "src/holdfast/stores/base.py",
+        "src/holdfast/stores/protocol.py",
         "return record.crashes + 1 if record.crashes < SUSPECT or alone else record.crashes",
         "return 1",
         f'{WORKERS} -k "keeps_killing and sqlite and plain"',
@@ -628,14 +628,14 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "progress-does-not-count",
-        "src/holdfast/stores/base.py",
+        "src/holdfast/stores/protocol.py",
         "    if record.crashed_at != record.seq:\n        return 1\n",
         "",
         f'{MEMORY} -k "begins_the_count_anew"',
     ),
     Mutant(
         "deaths-beside-others-count",
-        "src/holdfast/stores/base.py",
+        "src/holdfast/stores/protocol.py",
         "return record.crashes + 1 if record.crashes < SUSPECT or alone else record.crashes",
         "return record.crashes + 1",
         f'{MEMORY} -k "without_writing_are_counted"',
@@ -657,14 +657,14 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "ended-runs-take-items",
-        "src/holdfast/stores/base.py",
+        "src/holdfast/stores/protocol.py",
         "    check_here(record)\n    if record.status in ENDED:\n",
         "    check_here(record)\n    if False:\n",
         f'{MEMORY} {SQLITE} {FILES} -k "has_ended_is_refused"',
     ),
     Mutant(
         "end-over-the-inbox",
-        "src/holdfast/stores/base.py",
+        "src/holdfast/stores/protocol.py",
         "return InboxNotEmpty(write.id) if ends(write) and not set(untaken) <= set(write.took) else None",
         "return None",
         f'{MEMORY} {SQLITE} {FILES} -k "does_not_end_with_an_item"',
@@ -720,14 +720,14 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "due-in-any-queue",
-        "src/holdfast/stores/base.py",
+        "src/holdfast/stores/protocol.py",
         "        record.queue in queues\n        and record.workflow in workflows\n        and record.worker is None\n",
         "        record.workflow in workflows\n        and record.worker is None\n",
         f'{MEMORY} {FILES} -k "given_queues_and_workflows"',
     ),
     Mutant(
         "sqlite-due-in-any-queue",
-        "src/holdfast/stores/sql/sqlite/queries.sql",
+        "src/holdfast/stores/sqlite/sql/queries.sql",
         "WHERE queue = ? AND priority = ? AND status = 'ready'",
         "WHERE ? IS NOT NULL AND priority = ? AND status = 'ready'",
         f'{SQLITE} -k "given_queues_and_workflows"',
@@ -735,14 +735,14 @@ MUTANTS: list[Mutant] = [
     # Clocks that are changed
     Mutant(
         "tick-in-the-gap-is-lost",
-        "src/holdfast/engine/cron.py",
+        "src/holdfast/engine/worker/cron.py",
         "        if is_left_out:\n",
         "        if is_left_out:\n            continue\n",
         "tests/workflows/test_cron.py",
     ),
     Mutant(
         "fixed-time-follows-the-hours",
-        "src/holdfast/engine/cron.py",
+        "src/holdfast/engine/worker/cron.py",
         "    return len(simulated(cron, datetime.min).hours) == HOURS\n",
         "    return True\n",
         "tests/workflows/test_cron.py",
@@ -757,35 +757,35 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "secret-in-an-entry",
-        "src/holdfast/engine/journals.py",
+        "src/holdfast/engine/access/journal_reader.py",
         "            if not acknowledged:\n                self.codec.refuse_secrets(payload, what)\n",
         "",
         'tests/workflows/test_secret_values.py -k "sqlite and lets_out"',
     ),
     Mutant(
         "secret-in-an-id",
-        "src/holdfast/engine/journals.py",
+        "src/holdfast/engine/access/journal_reader.py",
         '        self.codec.refuse_secrets(to_text(texts), "id, tags, queue or key of the run")\n',
         "",
         'tests/workflows/test_secret_values.py -k "sqlite and outside"',
     ),
     Mutant(
         "secret-poisons-the-inbox",
-        "src/holdfast/engine/pauses.py",
+        "src/holdfast/engine/control/questions.py",
         "took=tuple(item.key for item in items), acknowledged=True)",
         "took=tuple(item.key for item in items))",
         'tests/workflows/test_secret_values.py -k "sqlite and stops_nothing"',
     ),
     Mutant(
         "secret-stays-in-an-item",
-        "src/holdfast/engine/journals.py",
+        "src/holdfast/engine/access/journal_reader.py",
         'return self.codec.take_out_secrets(self.open(run, uid, f"inbox/{item.key}", item.payload))',
         'return self.open(run, uid, f"inbox/{item.key}", item.payload)',
         'tests/workflows/test_secret_values.py -k "sqlite and did_not_know"',
     ),
     Mutant(
         "failed-cancel-keeps-the-claim",
-        "src/holdfast/engine/wishes.py",
+        "src/holdfast/engine/control/cancel.py",
         "    except BaseException:  # as above\n        yield from run._let_go(lease)\n        raise\n\n\ndef _cancel",
         "    except ValueError:\n        raise\n\n\ndef _cancel",
         'tests/workflows/test_cancel.py -k "cannot_be_written"',

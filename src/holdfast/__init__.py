@@ -16,20 +16,30 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast import errors
     from holdfast.codec import Keyring
-    from holdfast.engine import AsyncHoldfast, Holdfast, open
-    from holdfast.engine.acts import Done, this_step
-    from holdfast.engine.branches import gather, map
-    from holdfast.engine.calls import continue_as_new, emit, note, now, patched, random, send, this_run, uuid
-    from holdfast.engine.checkpoint import Checkpoint
-    from holdfast.engine.define import StepFunction, Workflow, step, workflow
-    from holdfast.engine.outputs import Activity
-    from holdfast.engine.queues import AsyncQueue, Queue
-    from holdfast.engine.races import first, timeout
-    from holdfast.engine.run import AsyncRun, Run
-    from holdfast.engine.schedules import AsyncSchedule, Schedule
-    from holdfast.engine.scope import StepNow
-    from holdfast.engine.undo import undo_function
-    from holdfast.engine.waits import ask, receive, sleep
+    from holdfast.engine.app import AsyncHoldfast, Holdfast, open
+    from holdfast.engine.control.undo import undo_function
+    from holdfast.engine.run.checkpoint import Checkpoint
+    from holdfast.engine.run.handle import AsyncRun, Run
+    from holdfast.engine.run.outputs import Activity
+    from holdfast.engine.worker.queues import AsyncQueue, Queue
+    from holdfast.engine.worker.schedules import AsyncSchedule, Schedule
+    from holdfast.engine.workflow.branches import gather, map
+    from holdfast.engine.workflow.declare import StepFunction, Workflow, step, workflow
+    from holdfast.engine.workflow.effect_step import Done, this_step
+    from holdfast.engine.workflow.races import first, timeout
+    from holdfast.engine.workflow.recorded_calls import (
+        continue_as_new,
+        emit,
+        note,
+        now,
+        patched,
+        random,
+        send,
+        this_run,
+        uuid,
+    )
+    from holdfast.engine.workflow.scope import StepNow
+    from holdfast.engine.workflow.waiting import ask, receive, sleep
     from holdfast.errors import (
         ActionFailed,
         AnswerRefused,
@@ -90,7 +100,7 @@ if TYPE_CHECKING:
         WorkflowMissing,
     )
     from holdfast.graph import END, Graph, NodeContext, add, append, keep_last, merge, quorum, union
-    from holdfast.model import Status
+    from holdfast.kernel.model import Status
     from holdfast.secret import Secret
     from holdfast.views import (
         AuditReport,
@@ -241,17 +251,17 @@ __all__ = [
 
 _HOMES = {
     "codec": ("Keyring",),
-    "engine": ("AsyncHoldfast", "Holdfast", "open"),
-    "engine.checkpoint": ("Checkpoint",),
-    "engine.acts": (
+    "engine.app": ("AsyncHoldfast", "Holdfast", "open"),
+    "engine.run.checkpoint": ("Checkpoint",),
+    "engine.workflow.effect_step": (
         "Done",
         "this_step",
     ),
-    "engine.branches": ("gather", "map"),
-    "engine.outputs": ("Activity",),
-    "engine.queues": ("AsyncQueue", "Queue"),
-    "engine.races": ("first", "timeout"),
-    "engine.calls": (
+    "engine.workflow.branches": ("gather", "map"),
+    "engine.run.outputs": ("Activity",),
+    "engine.worker.queues": ("AsyncQueue", "Queue"),
+    "engine.workflow.races": ("first", "timeout"),
+    "engine.workflow.recorded_calls": (
         "continue_as_new",
         "emit",
         "note",
@@ -262,23 +272,23 @@ _HOMES = {
         "this_run",
         "uuid",
     ),
-    "engine.define": (
+    "engine.workflow.declare": (
         "StepFunction",
         "Workflow",
         "step",
         "workflow",
     ),
-    "engine.scope": ("StepNow",),
-    "engine.waits": (
+    "engine.workflow.scope": ("StepNow",),
+    "engine.workflow.waiting": (
         "ask",
         "receive",
         "sleep",
     ),
-    "engine.run": ("AsyncRun", "Run"),
-    "engine.schedules": ("AsyncSchedule", "Schedule"),
-    "engine.undo": ("undo_function",),
+    "engine.run.handle": ("AsyncRun", "Run"),
+    "engine.worker.schedules": ("AsyncSchedule", "Schedule"),
+    "engine.control.undo": ("undo_function",),
     "graph": ("END", "Graph", "NodeContext", "add", "append", "keep_last", "merge", "quorum", "union"),
-    "model": ("Status",),
+    "kernel.model": ("Status",),
     "secret": ("Secret",),
     "views": (
         "AuditReport",

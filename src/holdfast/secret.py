@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias
 from weakref import WeakValueDictionary
 
-from .errors import SecretMissing, UsageError
+from holdfast.errors import SecretMissing, UsageError
 
 Value: TypeAlias = str | bytes
 Lookup: TypeAlias = Mapping[str, Value] | Callable[[str], Value | None]

@@ -1,6 +1,6 @@
 """What users get to see: frozen answers to questions about a run.
 
-The records of `holdfast.model` are what stores keep; these are what is computed from them. Values in here are
+The records of `holdfast.kernel.model` are what stores keep; these are what is computed from them. Values in here are
 decoded: they are what the user put in.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
-from holdfast.model import Status
+from holdfast.kernel.model import Status
 
 T = TypeVar("T")
 

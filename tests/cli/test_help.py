@@ -116,7 +116,7 @@ def test_an_unexpected_error_is_told_in_one_line(call: Call, monkeypatch: pytest
     def fails(*_: object, **__: object) -> None:
         raise ZeroDivisionError("never foreseen")
 
-    monkeypatch.setattr("holdfast.engine.Holdfast.runs", fails)
+    monkeypatch.setattr("holdfast.engine.app.Holdfast.runs", fails)
     done = call("runs")
     assert done.code == 1
     assert done.err == "Error: ZeroDivisionError: never foreseen\n--traceback shows where it came from.\n"
@@ -134,7 +134,16 @@ def loaded(code: str, *words: str) -> set[str]:
 def test_the_help_loads_next_to_nothing() -> None:
     modules = loaded("from holdfast.cli import main; main()", "--help")
     assert "click" in modules
-    for heavy in ("rich", "msgspec", "sqlite3", "asyncio", "yaml", "jinja2", "holdfast.engine", "concurrent.futures"):
+    for heavy in (
+        "rich",
+        "msgspec",
+        "sqlite3",
+        "asyncio",
+        "yaml",
+        "jinja2",
+        "holdfast.engine.app",
+        "concurrent.futures",
+    ):
         assert heavy not in modules, heavy
 
 

@@ -13,7 +13,7 @@ import holdfast
 from holdfast import Field, Holdfast
 from holdfast.cli.remedies import command_line, in_commands
 from holdfast.cli.rendering import column_widths
-from holdfast.model import Kind
+from holdfast.kernel.model import Kind
 from holdfast.views import EntryContents, moment
 
 from .conftest import SHOPPING, Call

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.clock import SystemClock
 from holdfast.codec import DataKey, Keyring, WrappedKey
 from holdfast.errors import KeyMissing, UsageError
+from holdfast.kernel.clock import SystemClock
 
 CLOCK = SystemClock()
 OLD, NEW = os.urandom(32), os.urandom(16)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.stores import Store, open_store
-from holdfast.stores.files import FilesStore
+from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore, _shared
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract import FileStoreContract, StoreContract
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
-from holdfast.clock import Clock, new_uid
-from holdfast.model import Change, Filter, RunRecord, Status
+from holdfast.kernel.clock import Clock, new_uid
+from holdfast.kernel.model import Change, Filter, RunRecord, Status
 from holdfast.stores import open_store
-from holdfast.stores.base import Store, matches
+from holdfast.stores.protocol import Store, matches
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, ids, make, put
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model import Filter, Status
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite_file import APPLICATION_ID, migrations
+from holdfast.kernel.model import Filter, Status
+from holdfast.stores.sqlite.file import APPLICATION_ID, migrations
+from holdfast.stores.sqlite.store import SqliteStore
 
 ORDERED = {
     "newest": (Filter(), "r USING INDEX sqlite_autoindex_run_1"),

@@ -12,13 +12,13 @@ import pytest
 
 import holdfast
 from holdfast.errors import StoreDamaged, StoreError, StoreTooNew
-from holdfast.model import Filter, Kind, Limits, Order, Status
+from holdfast.kernel.model import Filter, Kind, Limits, Order, Status
 from holdfast.stores import open_store
-from holdfast.stores import sqlite as sqlite_store
-from holdfast.stores.base import READER, WRITER
-from holdfast.stores.files import FilesStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite_file import APPLICATION_ID, migrations
+from holdfast.stores.files.store import FilesStore
+from holdfast.stores.protocol import READER, WRITER
+from holdfast.stores.sqlite import store as sqlite_store
+from holdfast.stores.sqlite.file import APPLICATION_ID, migrations
+from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, after, make, put
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import Author, make
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite_file import PAGE_SIZE, SqliteFile
-from holdfast.stores.sqlite_log import AT_ONCE, Log, log_of
+from holdfast.stores.sqlite.file import PAGE_SIZE, SqliteFile
+from holdfast.stores.sqlite.store import SqliteStore
+from holdfast.stores.sqlite.wal import AT_ONCE, Log, log_of
 
 COMMITS = 300
 

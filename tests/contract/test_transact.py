@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from holdfast.errors import LeaseLost, RunDamaged, UsageError
-from holdfast.model import Append, Change, Kind, RunRecord, Status
-from holdfast.stores.base import Transacting
-from holdfast.stores.files import FilesStore
+from holdfast.kernel.model import Append, Change, Kind, RunRecord, Status
+from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.protocol import Transacting
+from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import ALL, LEASE, Author, after, make, put, snapshot
 from holdfast.testing.crash import Crash, CrashSqliteStore, Fuse

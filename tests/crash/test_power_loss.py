@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sizes import sample, size
 
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing.scenario import PARTS, FilesSite
 from holdfast.testing.verdict import power_fails, power_failures
 

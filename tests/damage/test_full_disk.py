@@ -16,9 +16,9 @@ from sizes import sample
 import holdfast
 from holdfast import Holdfast
 from holdfast.errors import HoldfastError, StoreFull, StoreReadOnly, StoreUnusable
-from holdfast.stores.disk import Disk, File
-from holdfast.stores.files import FilesStore
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.files.disk import Disk, File
+from holdfast.stores.files.store import FilesStore
+from holdfast.stores.sqlite.store import SqliteStore
 
 
 class FailingDisk(Disk):

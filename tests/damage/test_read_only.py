@@ -148,11 +148,11 @@ def test_a_log_that_cannot_be_read_there_is_not_left_out(mount: Mount) -> None:
 
 
 def test_a_store_to_be_migrated_says_so(mount: Mount, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.stores import sqlite_file
+    from holdfast.stores.sqlite import file
 
     holdfast.open(url_of("sqlite", mount.inside)).close()
     mount.close_for_writing()
-    newer = [*sqlite_file.migrations(), (99, "")]
-    monkeypatch.setattr(sqlite_file, "migrations", lambda: newer)
+    newer = [*file.migrations(), (99, "")]
+    monkeypatch.setattr(file, "migrations", lambda: newer)
     with pytest.raises(StoreReadOnly, match="older version"):
         holdfast.open(url_of("sqlite", mount.outside))

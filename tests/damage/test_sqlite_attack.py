@@ -20,9 +20,9 @@ from stocked import answers, attempts, outcome, questions, stock, uids
 
 import holdfast
 from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreDamaged
-from holdfast.stores import sqlite_file
-from holdfast.stores.sqlite_damage import examine
-from holdfast.stores.sqlite_file import Q, connect_to_read
+from holdfast.stores.sqlite import file
+from holdfast.stores.sqlite.damage import examine
+from holdfast.stores.sqlite.file import Q, connect_to_read
 
 PAGE = 512
 HEADER = 100
@@ -60,7 +60,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
     folder = tmp_path_factory.mktemp("sound")
     url = f"sqlite:///{folder / 'runs.db'}?durability=normal"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sqlite_file, "PAGE_SIZE", PAGE)
+        patch.setattr(file, "PAGE_SIZE", PAGE)
         with holdfast.open(url) as hf:  # what is deleted leaves free pages
             hf.run("gone").save({"text": [random.Random(1).randbytes(900).hex() for _ in range(9)]})
             hf.get("gone").delete()

@@ -18,7 +18,7 @@ import sizes
 import holdfast
 from holdfast import Keyring, workflow
 from holdfast.errors import StoreDamaged
-from holdfast.stores import sqlite_file
+from holdfast.stores.sqlite import file
 
 KEYS = Keyring({"k": b"k" * 32}, current="k")
 SAMPLE = sizes.size(8, 50, 120)
@@ -57,7 +57,7 @@ class Victim:
 
 @pytest.fixture
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "PAGE_SIZE", 512)
+    monkeypatch.setattr(file, "PAGE_SIZE", 512)
 
 
 def flip(victim: Victim, examine: Any, name: str, places: Iterable[tuple[int, int]], keys: Keyring | None) -> None:

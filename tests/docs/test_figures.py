@@ -13,17 +13,18 @@ import pytest
 import holdfast
 from holdfast.codec import Codec, cipher
 from holdfast.codec.scrub import FOUND_ANYWHERE
-from holdfast.engine import MAX_BYTES
-from holdfast.engine.checks import MAX_PRIORITY
-from holdfast.engine.gate import MOST
-from holdfast.engine.schedules import MAX_NAME
-from holdfast.engine.worker import DEFAULT_LEASE
+from holdfast.engine.app import MAX_BYTES
+from holdfast.engine.argument_checks import MAX_PRIORITY
+from holdfast.engine.worker.heartbeat import DEFAULT_LEASE
+from holdfast.engine.worker.schedules import MAX_NAME
+from holdfast.engine.workflow.replay_gate import MOST
 from holdfast.flow.secrets import SHORTEST
 from holdfast.importers.reading import MAX_DEPTH
-from holdfast.stores import postgres, postgres_link, postgres_patrol, sqlite_damage
-from holdfast.stores.base import MAX_ID
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite_file import BUSY_SECONDS, GLANCE, PAGE_SIZE
+from holdfast.stores.postgres import connections, store, stuck_calls
+from holdfast.stores.protocol import MAX_ID
+from holdfast.stores.sqlite import damage
+from holdfast.stores.sqlite.file import BUSY_SECONDS, GLANCE, PAGE_SIZE
+from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.ui import hooks
 from holdfast.ui.site import Limits
 
@@ -72,15 +73,15 @@ def in_the_code() -> set[str]:
         f"{MAX_DEPTH} levels",  # of what is imported
         f"{BUSY_SECONDS:.0f} s",
         f"{GLANCE:.0f} s",
-        f"{sqlite_damage.MOST_BYTES >> 20} MiB",
-        f"{sqlite_damage.MOST_ENTRIES:,} entries",
+        f"{damage.MOST_BYTES >> 20} MiB",
+        f"{damage.MOST_ENTRIES:,} entries",
         f"{DEFAULT_LEASE:.0f} s",
         f"{default(holdfast.open, 'effect_wait'):.0f} s",
-        f"{postgres_link.PATIENCE:.0f} s",
-        f"{postgres.STILL:.0f} s",
-        *(f"{value.removesuffix('s')} s" for value in (*postgres_link._LIMITS.values(), postgres_link._TRANSACTION[1])),
-        f"{postgres_patrol.LIMIT:.0f} s",
-        f"{postgres.LOOK_WHEN_TOLD:.0f} s",
+        f"{connections.PATIENCE:.0f} s",
+        f"{store.STILL:.0f} s",
+        *(f"{value.removesuffix('s')} s" for value in (*connections._LIMITS.values(), connections._TRANSACTION[1])),
+        f"{stuck_calls.LIMIT:.0f} s",
+        f"{store.LOOK_WHEN_TOLD:.0f} s",
         f"{default(holdfast.Holdfast.runs, 'limit')} runs",
         f"{default(holdfast.Run.history, 'limit')} entries",
         f"{PAGE_SIZE >> 10} KB",

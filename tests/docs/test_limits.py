@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from holdfast.engine.work import SELDOM
-from holdfast.stores import postgres, postgres_link, postgres_patrol
-from holdfast.stores.base import LOOK_EVERY
+from holdfast.engine.worker.worker import SELDOM
+from holdfast.stores.postgres import connections, store, stuck_calls
+from holdfast.stores.protocol import LOOK_EVERY
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = (ROOT / "docs" / "reference" / "limits.md").read_text()
@@ -29,10 +29,10 @@ def test_stated_limits_are_those_of_the_code() -> None:
 
 def test_stated_limits_of_postgresql_are_those_of_the_code() -> None:
     page = (ROOT / "docs" / "howto" / "postgresql.md").read_text()
-    assert f"| a lost connection to PostgreSQL | {postgres_link.PATIENCE:.0f} s |" in LIMITS
-    assert f"for up to {postgres_link.PATIENCE:.0f} s" in page
-    assert f"| an answer of PostgreSQL that does not come | {postgres_patrol.LIMIT:.0f} s |" in LIMITS
-    assert f"cut off after {postgres_patrol.LIMIT:.0f} s" in page
-    assert f"every {postgres.LOOK_WHEN_TOLD:.0f} s, or every second" in page
-    assert postgres.LOOK == 1
+    assert f"| a lost connection to PostgreSQL | {connections.PATIENCE:.0f} s |" in LIMITS
+    assert f"for up to {connections.PATIENCE:.0f} s" in page
+    assert f"| an answer of PostgreSQL that does not come | {stuck_calls.LIMIT:.0f} s |" in LIMITS
+    assert f"cut off after {stuck_calls.LIMIT:.0f} s" in page
+    assert f"every {store.LOOK_WHEN_TOLD:.0f} s, or every second" in page
+    assert store.LOOK == 1
     assert "after {} to {} of its lease".format(*SELDOM) in page

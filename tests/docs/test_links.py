@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model import Kind
+from holdfast.kernel.model import Kind
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", *sorted(ROOT.glob("docs/**/*.md"))]

@@ -116,8 +116,8 @@ def test_of_a_workflow(hf: Holdfast, status: str) -> None:
         with run.claim():
             pass
         lease = hf._store.claim(run.uid, hf._engine.worker.ready())
-        blocked = holdfast.model.Change(status=Status.BLOCKED, release=True, reason="to see")
-        hf._store.apply([holdfast.model.Append(run.uid, run.id, lease.epoch, lease.worker or "", (), blocked)])
+        blocked = holdfast.kernel.model.Change(status=Status.BLOCKED, release=True, reason="to see")
+        hf._store.apply([holdfast.kernel.model.Append(run.uid, run.id, lease.epoch, lease.worker or "", (), blocked)])
     run.mark("m", "tool")
     run.answer("left")
     assert kinds(run)[-2:] == ["marked", "answered"]
@@ -247,7 +247,7 @@ def test_a_cancel_that_was_acknowledged_before_the_end_counts(
 ) -> None:
     """Nobody looks into the inbox before the end is written, as on a slow machine."""
     other = opened()
-    monkeypatch.setattr("holdfast.engine.watch.Watch._look", lambda self, execution: None)
+    monkeypatch.setattr("holdfast.engine.worker.inbox_watch.Watch._look", lambda self, execution: None)
 
     @step
     def last() -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from holdfast import Graph, Holdfast, NotDone, RunEnded, Status, TypeMissing, Uncertain, add
-from holdfast.engine import edits
+from holdfast.engine.control import edit
 
 
 def nothing(result: object, *args: object) -> None:
@@ -175,7 +175,7 @@ def test_an_edit_is_not_applied_to_a_state_that_it_was_not_made_for(
     fork = run.fork(at=1, id="fork")
     fork.claim()
     fork.edit({"n": 100})
-    decide, decided = edits._edited, list[int]()
+    decide, decided = edit._edited, list[int]()
 
     def overtaken(*args: Any) -> Any:
         made = decide(*args)
@@ -185,7 +185,7 @@ def test_an_edit_is_not_applied_to_a_state_that_it_was_not_made_for(
             fork._lease.refresh()
         return made
 
-    monkeypatch.setattr(edits, "_edited", overtaken)
+    monkeypatch.setattr(edit, "_edited", overtaken)
     fork.edit({"n": 10})
     assert len(decided) == 2
     assert fork.checkpoint().state == {"n": 110}

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast import Holdfast, Keyring, Run, Status
 from holdfast.errors import KeyMissing, Redacted, RunDamaged, UsageError
-from holdfast.journal import next_entry
+from holdfast.kernel.journal import next_entry
 
 OLD, NEW = b"1" * 32, b"2" * 32
 WORDS = (

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import errors
 from holdfast.codec import Codec
-from holdfast.engine import failures
-from holdfast.engine.failures import describe, revive, summary
+from holdfast.engine.workflow import failures
+from holdfast.engine.workflow.failures import describe, revive, summary
 from holdfast.errors import AnswerRefused, HoldfastError, NotStorable, RunNotFound, StepFailed
 from holdfast.secret import Secret
 

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Holdfast, Status, clock
-from holdfast.clock import SystemClock
+from holdfast import Holdfast, Status
 from holdfast.errors import Claimed, LeaseLost
-from holdfast.stores.base import Term
+from holdfast.kernel import clock
+from holdfast.kernel.clock import SystemClock
 from holdfast.stores.locks import WorkerLocks
+from holdfast.stores.protocol import Term
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash
 
@@ -130,7 +131,7 @@ def test_what_dead_workers_left_is_removed(opened: Callable[..., Holdfast], kill
 
 
 def test_all_processes_of_a_machine_name_the_same_boot() -> None:
-    asked = "from holdfast.clock import SystemClock; print(SystemClock().boot)"
+    asked = "from holdfast.kernel.clock import SystemClock; print(SystemClock().boot)"
     told = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout
     assert SystemClock().boot == int(told)
     before, now, after = time.monotonic_ns(), SystemClock().monotonic(), time.monotonic_ns()

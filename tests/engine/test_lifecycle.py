@@ -438,7 +438,7 @@ def test_what_a_run_waits_for_is_told_as_it_looks_from_here(hf: Holdfast, monkey
 
     run = hf.enqueue(hello, id="hello-1")
     assert run.info().reason is None
-    monkeypatch.setattr("holdfast.engine.run.registered_names", frozenset)
+    monkeypatch.setattr("holdfast.engine.run.handle.registered_names", frozenset)
     assert run.info().reason == (
         "waits for a process that declares workflow 'hello', as this one does not; a worker that does goes on with it"
     )

@@ -13,8 +13,8 @@ from movers import furnish
 import holdfast
 from holdfast import Holdfast, Keyring, ask, emit, step, workflow
 from holdfast.errors import Moved, ScheduleMoved, UsageError
-from holdfast.model import Filter, Item
-from holdfast.stores.base import Store
+from holdfast.kernel.model import Filter, Item
+from holdfast.stores.protocol import Store
 
 KEYS = Keyring({"k": bytes(range(32))}, current="k")
 done: Counter[str] = Counter()

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, ask, receive, send, workflow
-from holdfast.engine.moving import Mover
+from holdfast.engine.admin.move import Mover
 from holdfast.errors import Moved, RunError
-from holdfast.model import Filter, RunRecord
+from holdfast.kernel.model import Filter, RunRecord
 
 driven: list[str] = []
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast import Holdfast, Run, Status, step, workflow
 from holdfast.errors import DefinitionChanged, NoCheckpoint, Redacted, RunDamaged, UsageError
-from holdfast.model import Entry, RunRecord
+from holdfast.kernel.model import Entry, RunRecord
 
 SECRET = "reader@example.org"
 
@@ -289,7 +289,7 @@ def test_a_shortened_history_is_found_against_a_head_kept_elsewhere(
 def test_a_rewritten_history_is_found_against_a_head_kept_elsewhere(
     hf: Holdfast, opened: Callable[..., Holdfast], beside: Callable[[object], str]
 ) -> None:
-    from holdfast.journal import next_entry
+    from holdfast.kernel.journal import next_entry
 
     run = hf.run("run")
     for n in range(4):
@@ -371,7 +371,7 @@ def test_an_erasure_that_nobody_vouches_for_is_found(
 ) -> None:
     """Somebody erased a payload behind our back: the chain holds, but no entry says who did it and why."""
     from holdfast.codec import pack, redaction
-    from holdfast.journal import payload_digest
+    from holdfast.kernel.journal import payload_digest
 
     run = hf.run("run")
     run.once("step", len, "abc")

@@ -18,8 +18,8 @@ from holdfast.errors import (
     UndoRefused,
     UsageError,
 )
-from holdfast.fold import Fold
-from holdfast.model import Kind
+from holdfast.kernel.fold import Fold
+from holdfast.kernel.model import Kind
 
 
 class Killed(BaseException):

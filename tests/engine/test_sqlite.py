@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.stores import sqlite_file
 from holdfast.stores.locks import WriterLock
+from holdfast.stores.sqlite import file
 
 
 def test_a_writer_that_stands_still_is_reported_after_a_while(memdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_file, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(file, "BUSY_SECONDS", 0.2)
     with holdfast.open(f"sqlite:///{memdir / 'runs.db'}") as hf:
         run = hf.run("run")
         fd = os.open(memdir / "runs.db.locks" / "writer", os.O_RDWR)

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, step, workflow
-from holdfast.engine import AsyncHoldfast
+from holdfast.engine.app import AsyncHoldfast
 from holdfast.errors import StoreFull
 
 

@@ -458,7 +458,7 @@ def test_what_is_wrong_with_a_backup_is_said_of_the_backup(hf: Holdfast, memdir:
 def test_a_backup_of_a_newer_holdfast(hf: Holdfast, memdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hf.run("run")
     hf.backup(memdir / "backup")
-    monkeypatch.setattr("holdfast.engine.archive.READER", 0)
+    monkeypatch.setattr("holdfast.engine.admin.backup.READER", 0)
     message = refusal(StoreTooNew, hf.restore, memdir / "backup")
     assert message == f"backup {memdir / 'backup'}: it was written by a newer Holdfast; upgrade this one"
 

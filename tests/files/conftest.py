@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.clock import SystemClock, new_uid
 from holdfast.errors import HoldfastError
-from holdfast.journal import fork_lineage, genesis, next_entry
-from holdfast.model import Append, Change, Create, Entry, RunRecord
-from holdfast.stores.disk import Disk, File
-from holdfast.stores.files import FilesStore
+from holdfast.kernel.clock import SystemClock, new_uid
+from holdfast.kernel.journal import fork_lineage, genesis, next_entry
+from holdfast.kernel.model import Append, Change, Create, Entry, RunRecord
+from holdfast.stores.files.disk import Disk, File
+from holdfast.stores.files.store import FilesStore
 
 
 class Crash(BaseException):

@@ -14,10 +14,10 @@ from sizes import sample, size
 
 from holdfast.codec import redaction
 from holdfast.errors import Claimed, LeaseLost, RunNotFound
-from holdfast.journal import payload_digest, verify
-from holdfast.model import Change, Filter, Item, Status
-from holdfast.stores.disk import Disk
-from holdfast.stores.files import FilesStore
+from holdfast.kernel.journal import payload_digest, verify
+from holdfast.kernel.model import Change, Filter, Item, Status
+from holdfast.stores.files.disk import Disk
+from holdfast.stores.files.store import FilesStore
 
 
 def erased(seq: int, payload: bytes) -> tuple[int, bytes]:

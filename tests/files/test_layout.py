@@ -9,9 +9,9 @@ import pytest
 
 from holdfast.codec import redaction
 from holdfast.errors import InvalidId, RunDamaged, StoreDamaged, StoreError, StoreTooNew
-from holdfast.journal import payload_digest, verify
-from holdfast.model import Change, Filter, Item, Status
-from holdfast.stores.files import FilesStore
+from holdfast.kernel.journal import payload_digest, verify
+from holdfast.kernel.model import Change, Filter, Item, Status
+from holdfast.stores.files.store import FilesStore
 
 
 def only(folder: Path) -> Path:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import StoreDamaged
-from holdfast.model import Change, Kind, Limits, Order, Status
-from holdfast.stores.files import FilesStore
+from holdfast.kernel.model import Change, Kind, Limits, Order, Status
+from holdfast.stores.files.store import FilesStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, ids, make
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import RunDamaged
-from holdfast.journal import verify
-from holdfast.model import Item, Status
-from holdfast.stores import files_journal
-from holdfast.stores.files import FilesStore
+from holdfast.kernel.journal import verify
+from holdfast.kernel.model import Item, Status
+from holdfast.stores.files import journal as files_journal
+from holdfast.stores.files.store import FilesStore
 
 
 def only(folder: Path) -> Path:
@@ -238,7 +238,7 @@ def test_every_range_is_the_same_from_both_sides(driver, root):
 
 
 def test_a_run_that_ends_in_a_change_can_be_read_before_it_is_finished(driver, root, five):
-    from holdfast.model import Change
+    from holdfast.kernel.model import Change
 
     run, journal, _ = five
     before = (journal.parent / "run.json").read_bytes()

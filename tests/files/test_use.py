@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.clock import SystemClock
 from holdfast.codec import redaction
 from holdfast.errors import Claimed, HoldfastError, LeaseLost, RunExists, StoreFull, StoreReadOnly, StoreUnusable
-from holdfast.journal import payload_digest, verify
-from holdfast.model import Append, Change, Create, Filter, Item, Status
-from holdfast.stores.disk import Disk, File
-from holdfast.stores.files import FilesStore
+from holdfast.kernel.clock import SystemClock
+from holdfast.kernel.journal import payload_digest, verify
+from holdfast.kernel.model import Append, Change, Create, Filter, Item, Status
+from holdfast.stores.files.disk import Disk, File
+from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore
 
 

@@ -16,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.errors import ExtraMissing
-from holdfast.graph.layers import backward, levels_of
-from holdfast.graph.layout import Place, Size, layout
-from holdfast.graph.mermaid import mermaid
+from holdfast.graph.draw.layers import backward, levels_of
+from holdfast.graph.draw.layout import Place, Size, layout
+from holdfast.graph.draw.mermaid import mermaid
+from holdfast.graph.draw.sketch import Sketch, readable, sketch
+from holdfast.graph.draw.svg import svg
+from holdfast.graph.draw.svg_path import Path
 from holdfast.graph.model import END, Definition, Quorum
-from holdfast.graph.path import Path
-from holdfast.graph.sketch import Sketch, readable, sketch
-from holdfast.graph.svg import svg
 from holdfast.graph.topology import topology
 
 from .definitions import definitions, graph_of
@@ -189,7 +189,7 @@ def test_drawing_without_igraph_says_what_to_install(monkeypatch: pytest.MonkeyP
 
 
 def test_the_same_graph_gives_the_same_picture_in_any_process() -> None:
-    code = "import json, sys; from holdfast.graph.svg import svg; print(svg(json.loads(sys.argv[1])), end='')"
+    code = "import json, sys; from holdfast.graph.draw.svg import svg; print(svg(json.loads(sys.argv[1])), end='')"
     for seed in ("1", "2"):
         made = subprocess.run(
             [sys.executable, "-c", code, json.dumps(ALL_KINDS)],

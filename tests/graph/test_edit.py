@@ -136,7 +136,7 @@ def test_an_ended_run_is_not_edited(memory: Holdfast) -> None:
 
 
 def test_an_edit_needs_the_graph(memory: Holdfast) -> None:
-    from holdfast.engine.define import _workflows
+    from holdfast.engine.workflow.declare import _workflows
 
     run = memory.start(asking("gone"), {})
     del _workflows["gone"]

@@ -8,8 +8,8 @@ import pytest
 
 import holdfast
 from holdfast import END, Graph, Holdfast, RunBlocked, Status, append, quorum
-from holdfast.engine.branches import MAX_THREADS
-from holdfast.graph.drawing import path_of
+from holdfast.engine.workflow.branches import MAX_THREADS
+from holdfast.graph.draw.run_path import path_of
 
 
 class Log(TypedDict):

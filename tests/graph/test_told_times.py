@@ -7,8 +7,8 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from holdfast import Graph, Holdfast, append
-from holdfast.engine.timing import TOLD_FROM
-from holdfast.model import Kind
+from holdfast.engine.workflow.timing import TOLD_FROM
+from holdfast.kernel.model import Kind
 
 
 class Log(TypedDict):

@@ -12,13 +12,13 @@ from typing import Any
 
 import holdfast
 from holdfast import Holdfast, ask, receive, step, workflow
-from holdfast.engine.archive import archived_run
+from holdfast.engine.admin.backup import archived_run
 from holdfast.errors import HoldfastError, Moved, RunNotFound
-from holdfast.model import Filter, RunRecord, Status
+from holdfast.kernel.model import Filter, RunRecord, Status
 from holdfast.stores import memory
-from holdfast.stores.base import Store
-from holdfast.stores.files import FilesStore
+from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.protocol import Store
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash, CrashDisk, CrashSqliteStore, CrashStore, Fuse
 

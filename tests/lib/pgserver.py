@@ -162,7 +162,7 @@ class Schemas:
     def __init__(self, server: str) -> None:
         import psycopg
 
-        from holdfast.stores.postgres_url import settings_of
+        from holdfast.stores.postgres.url import settings_of
 
         self.server = server
         self.name = f"test_{os.getpid()}_{os.urandom(4).hex()}"
@@ -183,7 +183,7 @@ class Schemas:
 
     def take(self) -> str:
         """A schema with an empty store."""
-        from holdfast.stores.postgres_schema import migrate
+        from holdfast.stores.postgres.schema import migrate
 
         if not self._free:
             schema = f"{self.name}_{len(self._made)}"

@@ -11,8 +11,8 @@ from typing import Any
 from holdfast import Holdfast, step, workflow
 from holdfast import ask as ask_person
 from holdfast.errors import HoldfastError, TimedOut
-from holdfast.model import Filter, Item, Limits, Order, Status
-from holdfast.stores.base import ANY
+from holdfast.kernel.model import Filter, Item, Limits, Order, Status
+from holdfast.stores.protocol import ANY
 
 EXECUTED: list[str] = []  # every step that was executed, in this process
 

@@ -19,7 +19,7 @@ from children import Child
 
 from holdfast import Holdfast, Run, Status
 from holdfast.errors import HoldfastError, QuestionClosed
-from holdfast.model import ENDED
+from holdfast.kernel.model import ENDED
 
 AT_LEAST_ONCE = ("accept", "reserve", "left", "pack")
 AT_MOST_ONCE = ("deposit", "charge", "postage")

@@ -10,10 +10,10 @@ import pytest
 from sizes import size
 
 import holdfast
-from holdfast.engine import Holdfast
-from holdfast.engine.acts import Done
+from holdfast.engine.app import Holdfast
+from holdfast.engine.workflow.effect_step import Done
 from holdfast.errors import Claimed, HoldfastError, NotDone
-from holdfast.model import ENDED, Kind, Status
+from holdfast.kernel.model import ENDED, Kind, Status
 from holdfast.testing.simulation import Simulation, Violation
 
 CHUNKS = 8

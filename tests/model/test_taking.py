@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import RunEnded
-from holdfast.model import ENDED, Change, Limits, Order, RunRecord, Status
+from holdfast.kernel.admission import Candidate, Held, admitted
+from holdfast.kernel.model import ENDED, Change, Limits, Order, RunRecord, Status
 from holdfast.stores import Store, open_store
-from holdfast.stores.admission import Candidate, Held, admitted
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, item, make, put
 

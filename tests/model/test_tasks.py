@@ -276,7 +276,7 @@ async def finish(hf: AsyncHoldfast, kills: list[int], change: Change | None) -> 
 
 async def names_of(run: Any) -> set[str]:
     """The names that recorded steps were called with: what each of them gave."""
-    from holdfast.engine.drive import drive_async
+    from holdfast.engine.operations import drive_async
 
     fold = await drive_async(run._seen(), run._committer)
     failed = {found.failure["message"] for key, found in fold.failures.items() if "breaks#" in key}
@@ -321,7 +321,9 @@ SEEDS = [
 
 @pytest.mark.parametrize("seeds", SEEDS)
 def test_correct_programs_are_never_blocked(seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.engine.gate.LEAST", 60.0)  # a busy machine may take long to wake a thread
+    monkeypatch.setattr(
+        "holdfast.engine.workflow.replay_gate.LEAST", 60.0
+    )  # a busy machine may take long to wake a thread
     for seed in seeds:
         asyncio.run(play(seed))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from pgserver import Schemas, Server, new_folder
 
-from holdfast.model import RunRecord
-from holdfast.stores.postgres import PostgresStore
+from holdfast.kernel.model import RunRecord
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, make
 

@@ -10,9 +10,9 @@ import pytest
 from pgserver import Schemas
 
 from holdfast.errors import StoreError
-from holdfast.model import Change, Kind, RunRecord, Status
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_link import begin, commit, execute, told
+from holdfast.kernel.model import Change, Kind, RunRecord, Status
+from holdfast.stores.postgres.connections import begin, commit, execute, told
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, make
 

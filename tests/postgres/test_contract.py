@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.stores import Store
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract import ProcessStoreContract
 

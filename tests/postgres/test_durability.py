@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from pgserver import Schemas, Server
 
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_link import begin
+from holdfast.stores.postgres.connections import begin
+from holdfast.stores.postgres.store import PostgresStore
 
 OFF = "options=-c%20synchronous_commit%3Doff"
 
@@ -87,7 +87,7 @@ def test_a_server_that_syncs_nothing_is_told_at_open_and_by_doctor(
 
 @pytest.mark.slow(covered_by="tests/postgres/test_durability.py::test_a_role_that_waits_for_no_disk_does_in_holdfast")
 def test_a_server_that_syncs_is_well(own_server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    from holdfast.stores.postgres_schema import migrate
+    from holdfast.stores.postgres.schema import migrate
 
     migrate(own_server.url)
     with caplog.at_level(logging.WARNING, "holdfast"):

@@ -12,14 +12,14 @@ import pytest
 
 import holdfast
 from holdfast import Graph, append, ask, emit, gather, note, now, patched, random, sleep, step, uuid, workflow
-from holdfast.aside import aside
-from holdfast.clock import SystemClock
-from holdfast.engine import edits
-from holdfast.engine.drive import Call, Read
-from holdfast.engine.lease import Lease
-from holdfast.engine.waits import wait
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_link import Link
+from holdfast.engine.access.lease import Lease
+from holdfast.engine.access.offload import aside
+from holdfast.engine.control import edit
+from holdfast.engine.operations import Call, Read
+from holdfast.engine.workflow.waiting import wait
+from holdfast.kernel.clock import SystemClock
+from holdfast.stores.postgres.connections import Link
+from holdfast.stores.postgres.store import PostgresStore
 
 
 @pytest.fixture
@@ -259,14 +259,14 @@ def test_an_edit_follows_the_state_that_it_was_made_for(postgres_url: str, monke
     graph = Graph(Talk, name="talk in order")
     graph.node(lambda state: {"said": ["hello"]}, name="greet")
     graph.entry("greet")
-    edited = edits._edited
+    edited = edit._edited
 
     def slowly(*args: Any) -> Any:
         made = edited(*args)
         time.sleep(0.05)
         return made
 
-    monkeypatch.setattr(edits, "_edited", slowly)
+    monkeypatch.setattr(edit, "_edited", slowly)
 
     async def main() -> Any:
         async with holdfast.open(postgres_url) as hf:

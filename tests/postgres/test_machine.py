@@ -9,7 +9,7 @@ from pgserver import Schemas
 from sizes import size
 
 from holdfast.stores import Store
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
 from holdfast.testing.machine import StoreMachine
 

@@ -11,12 +11,12 @@ from pgserver import Schemas
 
 from holdfast.cli import cli
 from holdfast.errors import StoreDamaged, StoreError, StoreNotFound, StoreReadOnly, StoreTooNew
-from holdfast.model import Filter, Kind, Limits, Order
+from holdfast.kernel.model import Filter, Kind, Limits, Order
 from holdfast.stores import open_store
-from holdfast.stores.base import READER, WRITER
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_schema import SQL_FOLDER, migrate, migrations
-from holdfast.stores.postgres_url import settings_of
+from holdfast.stores.postgres.schema import SQL_FOLDER, migrate, migrations
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.postgres.url import settings_of
+from holdfast.stores.protocol import READER, WRITER
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
 

@@ -9,10 +9,10 @@ from movers import Pair, crash_at, furnish, nothing, others_work
 from pgserver import Schemas
 
 import holdfast
-from holdfast.model import Append, Change, Status
-from holdfast.stores.base import Store
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_batch import Batch
+from holdfast.kernel.model import Append, Change, Status
+from holdfast.stores.postgres.batch import Batch
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.protocol import Store
 from holdfast.testing.contract_author import Author, make
 from holdfast.testing.crash import CrashStore, Fuse
 
@@ -75,7 +75,7 @@ def test_a_departure_of_which_no_answer_came_is_looked_for(
     store: PostgresStore, author: Author, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where it was not made, it is made then; where it was, it is not taken for something that somebody else did."""
-    from holdfast.stores import postgres
+    from holdfast.stores.postgres import store as postgres
 
     change = Change(status=Status.AWAY, release=True, away="elsewhere", was=Status.READY)
     for made in (False, True):
@@ -100,7 +100,7 @@ def test_a_departure_of_which_no_answer_came_is_looked_for(
 
 
 def test_a_run_larger_than_one_statement_takes(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.stores.postgres_batch.PORTION", 1000)
+    monkeypatch.setattr("holdfast.stores.postgres.batch.PORTION", 1000)
     inserted: list[int] = []
     statements = Batch.statements
 

@@ -8,12 +8,12 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, ask, emit, step, workflow
-from holdfast.engine.work import Crew
-from holdfast.model import Change, Kind, RunRecord, Status
-from holdfast.stores import postgres
-from holdfast.stores.base import Telling
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_news import PATIENCE, channel
+from holdfast.engine.worker.worker import Crew
+from holdfast.kernel.model import Change, Kind, RunRecord, Status
+from holdfast.stores.postgres import store as postgres
+from holdfast.stores.postgres.notify import PATIENCE, channel
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.protocol import Telling
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
 
@@ -81,7 +81,7 @@ def test_a_plain_step_and_ones_own_commits_are_not_told(
 def test_a_lost_connection_is_made_again(
     store: PostgresStore, other: PostgresStore, held: RunRecord, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.stores.postgres_news.PATIENCE", (0.01, 0.02))
+    monkeypatch.setattr("holdfast.stores.postgres.notify.PATIENCE", (0.01, 0.02))
     assert PATIENCE[0] < PATIENCE[1]
     ear = Ear(other)
     name = channel(other._link.settings.schema)

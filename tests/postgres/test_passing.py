@@ -9,11 +9,11 @@ import pytest
 
 import holdfast
 from holdfast import emit, now, patched, random, receive, send, step, uuid, workflow
-from holdfast.commit import BACKLOG
+from holdfast.engine.access.commit import BACKLOG
 from holdfast.errors import StoreBusy
-from holdfast.model import Append, Write
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_arrays import _numbers, numbers
+from holdfast.kernel.model import Append, Write
+from holdfast.stores.postgres.arrays import _numbers, numbers
+from holdfast.stores.postgres.store import PostgresStore
 
 seen: list[Any] = []
 said = threading.Event()
@@ -43,7 +43,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
         return apply(self, batch)
 
     monkeypatch.setattr(PostgresStore, "apply", guarded)
-    monkeypatch.setattr("holdfast.engine.work.REST", (0.01, 0.1))
+    monkeypatch.setattr("holdfast.engine.worker.worker.REST", (0.01, 0.1))
     seen.clear()
     said.clear()
     yield made

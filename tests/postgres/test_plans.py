@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from pgserver import Schemas
 
-from holdfast.model import Filter, Limits, Order, Status
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_schema import SQL_FOLDER, migrate
+from holdfast.kernel.model import Filter, Limits, Order, Status
+from holdfast.stores.postgres.schema import SQL_FOLDER, migrate
+from holdfast.stores.postgres.store import PostgresStore
 
 RUNS = 20_000
 PAGE = 50

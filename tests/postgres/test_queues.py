@@ -7,9 +7,9 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from holdfast.model import Change, Kind, Limits, Order, RunRecord, Status
+from holdfast.kernel.model import Change, Kind, Limits, Order, RunRecord, Status
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, make, put
 

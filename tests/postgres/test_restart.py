@@ -9,9 +9,9 @@ from pgserver import Server
 
 import holdfast
 from holdfast import gather, step, workflow
-from holdfast.model import Kind, RunRecord
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_schema import migrate
+from holdfast.kernel.model import Kind, RunRecord
+from holdfast.stores.postgres.schema import migrate
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import ALL, Author, after, make, put
 
@@ -109,7 +109,7 @@ def test_a_holder_and_its_store_go_on_after_a_long_absence(
     own_server: Server, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that cannot wait any longer raises; the next one succeeds when the server is back."""
-    monkeypatch.setattr("holdfast.stores.postgres_link.PATIENCE", 0.3)
+    monkeypatch.setattr("holdfast.stores.postgres.connections.PATIENCE", 0.3)
     with holdfast.open(url) as hf:
         run = hf.run("run")
         with run.claim():

@@ -9,7 +9,7 @@ import pytest
 
 import holdfast
 from holdfast.errors import LeaseLost, StoreReplaced
-from holdfast.stores.postgres_url import settings_of
+from holdfast.stores.postgres.url import settings_of
 
 
 def dump(url: str) -> str:

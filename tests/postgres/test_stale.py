@@ -15,11 +15,12 @@ from pgproxy import Proxy
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.errors import StoreUnreachable
-from holdfast.model import Append, Kind, Limits, Order, RunRecord, Status
-from holdfast.stores import postgres, postgres_link
-from holdfast.stores.base import ANY
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_link import Connection, begin, execute
+from holdfast.kernel.model import Append, Kind, Limits, Order, RunRecord, Status
+from holdfast.stores.postgres import connections
+from holdfast.stores.postgres import store as postgres
+from holdfast.stores.postgres.connections import Connection, begin, execute
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.protocol import ANY
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, item, make, put
 
@@ -210,7 +211,7 @@ def test_a_run_that_was_claimed_by_a_call_that_failed_is_given_up(
 ) -> None:
     """The server is away for longer than anybody waits, right after the commit: who lives on does not know of it."""
     run = make(store, author.create("run", queue="q", workflow="w"))
-    monkeypatch.setattr(postgres_link, "PATIENCE", 0.2)
+    monkeypatch.setattr(connections, "PATIENCE", 0.2)
     proxy.lose(b"COMMIT\0", "after")
     proxy.refuses = True
     with pytest.raises(StoreUnreachable):
@@ -230,7 +231,7 @@ def test_a_run_that_had_ended_is_given_up_with_what_came_meanwhile(
 ) -> None:
     """It is no end again, as long as something waits in its inbox: whoever claims it takes that in."""
     run = make(store, author.create("run", status=Status.COMPLETED))
-    monkeypatch.setattr(postgres_link, "PATIENCE", 0.2)
+    monkeypatch.setattr(connections, "PATIENCE", 0.2)
     proxy.lose(b"COMMIT\0", "after")
     proxy.refuses = True
     with pytest.raises(StoreUnreachable):
@@ -248,7 +249,7 @@ def test_a_claim_that_another_call_made_since_is_kept(
 ) -> None:
     """One of another thread, say, while the call that failed was still waiting: it has the same worker and epoch."""
     run = make(store, author.create("run"))
-    monkeypatch.setattr(postgres_link, "PATIENCE", 0.2)
+    monkeypatch.setattr(connections, "PATIENCE", 0.2)
     real, made = far._link.call, list[RunRecord]()
 
     def call(act: Any, **how: Any) -> Any:
@@ -298,9 +299,9 @@ def test_a_transaction_has_a_limit_of_its_own_where_the_server_knows_one(store: 
 
     def act(conn: Connection, again: bool) -> None:
         begin(conn)
-        execute(conn, postgres_link.UNLIMITED)
+        execute(conn, connections.UNLIMITED)
         assert execute(conn, asked).fetchall() == [("0" if knows else None,)]
-        execute(conn, postgres_link.LIMITED)
+        execute(conn, connections.LIMITED)
         assert execute(conn, asked).fetchall() == [("90s" if knows else None,)]
 
     store._link.call(act)

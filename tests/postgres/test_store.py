@@ -10,18 +10,18 @@ import pytest
 from msgspec.structs import replace
 
 import holdfast
-from holdfast.clock import SystemClock
 from holdfast.errors import Claimed, InboxNotEmpty, LeaseLost, StoreError, StoreUnusable
-from holdfast.model import Append, Change, Filter, Kind, RunRecord, Status
-from holdfast.stores import postgres_link
-from holdfast.stores.base import appended
-from holdfast.stores.postgres import PostgresStore, ServerClock
-from holdfast.stores.postgres_append import Statement
-from holdfast.stores.postgres_lent import LentConnection
-from holdfast.stores.postgres_link import Connection, begin
-from holdfast.stores.postgres_rows import given, kept
-from holdfast.stores.postgres_url import settings_of
-from holdfast.stores.sqlite_rows import sealed
+from holdfast.kernel.clock import SystemClock
+from holdfast.kernel.model import Append, Change, Filter, Kind, RunRecord, Status
+from holdfast.stores.postgres import connections
+from holdfast.stores.postgres.append import Statement
+from holdfast.stores.postgres.connections import Connection, begin
+from holdfast.stores.postgres.guarded_connection import LentConnection
+from holdfast.stores.postgres.rows import given, kept
+from holdfast.stores.postgres.store import PostgresStore, ServerClock
+from holdfast.stores.postgres.url import settings_of
+from holdfast.stores.protocol import appended
+from holdfast.stores.sqlite.rows import sealed
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
 
@@ -136,7 +136,7 @@ def test_a_plain_step_is_one_statement_and_leaves_the_record(
     store: PostgresStore, author: Author, held: RunRecord, sql: Sql, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[object] = []
-    execute, call = postgres_link.execute, Statement.__call__
+    execute, call = connections.execute, Statement.__call__
 
     def noted(conn: Any, statement: str, values: Any = ()) -> Any:
         asked.append(statement)

@@ -11,9 +11,9 @@ from psycopg.rows import dict_row
 import holdfast
 from holdfast import Holdfast, step, workflow
 from holdfast.errors import LeaseLost, RunDamaged, StoreError, StoreFull, StoreUnreachable, UsageError
-from holdfast.model import Append, Change, Kind, RunRecord, Status
-from holdfast.stores.base import Transacting
-from holdfast.stores.postgres import PostgresStore
+from holdfast.kernel.model import Append, Change, Kind, RunRecord, Status
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.protocol import Transacting
 from holdfast.testing.contract_author import ALL, Author, after, put, snapshot
 
 Sql = Callable[..., list[Any]]

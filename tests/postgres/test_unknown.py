@@ -10,9 +10,9 @@ from psycopg.conninfo import conninfo_to_dict
 import holdfast
 from holdfast import step, workflow
 from holdfast.errors import Claimed, LeaseLost, RunNotFound, StoreUnreachable
-from holdfast.model import Append, Change, Filter, Kind, Order, RunRecord, Status
-from holdfast.stores import postgres_link, postgres_patrol
-from holdfast.stores.postgres import PostgresStore
+from holdfast.kernel.model import Append, Change, Filter, Kind, Order, RunRecord, Status
+from holdfast.stores.postgres import connections, stuck_calls
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import ALL, LEASE, Author, after, item, make, put, snapshot
 
@@ -30,8 +30,8 @@ def proxy(postgres_url: str) -> Iterator[Proxy]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(postgres_patrol, "LIMIT", 0.3)
-    monkeypatch.setattr(postgres_patrol, "SWEEP", 0.05)
+    monkeypatch.setattr(stuck_calls, "LIMIT", 0.3)
+    monkeypatch.setattr(stuck_calls, "SWEEP", 0.05)
 
 
 @pytest.fixture
@@ -293,7 +293,7 @@ def test_a_statement_of_the_function_may_take_long(far: PostgresStore, author: A
     write = author.append(far.claim(run.uid, "far"), Kind.DONE)
 
     def act(db: Any) -> Append:
-        db.execute("SELECT pg_sleep(%s)", (4 * postgres_patrol.LIMIT,))
+        db.execute("SELECT pg_sleep(%s)", (4 * stuck_calls.LIMIT,))
         return write
 
     assert far.transact(act) is None
@@ -305,7 +305,7 @@ def test_a_statement_of_the_function_may_take_long(far: PostgresStore, author: A
 def test_who_cannot_find_out_says_so(
     far: PostgresStore, proxy: Proxy, author: Author, run: RunRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_link, "PATIENCE", 0.5)
+    monkeypatch.setattr(connections, "PATIENCE", 0.5)
     held = far.claim(run.uid, "far")
     proxy.close()
     with pytest.raises(StoreUnreachable, match=r"127\.0\.0\.1"):

@@ -11,8 +11,8 @@ from pgserver import Schemas, free_port
 import holdfast
 from holdfast.errors import HoldfastError, StoreError, StoreNotFound, StoreUnreachable, UsageError
 from holdfast.stores import open_store
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres_url import masked, settings_of
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.postgres.url import masked, settings_of
 
 SECRET = "hunter2/p@ss:w?rd"
 
@@ -133,7 +133,7 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
             raise ModuleNotFoundError("No module named 'psycopg'", name="psycopg")
         return real(name, *args, **kwargs)
 
-    for name in [name for name in sys.modules if name.startswith("holdfast.stores.postgres")]:
+    for name in [name for name in sys.modules if name.startswith("holdfast.stores.postgres.store")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UsageError, match=r"pip install 'holdfast\[postgres\]'"):
@@ -144,9 +144,9 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_pool_that_is_used_up_is_told(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.stores import postgres_link
+    from holdfast.stores.postgres import connections
 
-    monkeypatch.setattr(postgres_link, "PATIENCE", 0.2)
+    monkeypatch.setattr(connections, "PATIENCE", 0.2)
     store = PostgresStore(f"{postgres_url}&pool=1")
     with (
         store._link.once(lambda conn: None),

@@ -12,7 +12,7 @@ import pytest
 from movers import finish, furnish
 
 import holdfast
-from holdfast.model import Filter, Status
+from holdfast.kernel.model import Filter, Status
 
 RUNS = 60
 MOVE = [sys.executable, "-m", "holdfast", "move"]

@@ -13,7 +13,7 @@ import holdfast
 from holdfast import Holdfast, Keyring, Run
 from holdfast.codec import redaction
 from holdfast.errors import RunDamaged
-from holdfast.journal import chain, payload_digest
+from holdfast.kernel.journal import chain, payload_digest
 
 # --- somebody writes into the database, and knows how the chain is made
 

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Status, StoreReplaced
-from holdfast.stores.sqlite_identity import RAISE
+from holdfast.stores.sqlite.identity import RAISE
 
 LOG = ("-wal", "-shm")
 

@@ -14,7 +14,7 @@ from children import Child
 
 READING = [("runs",), ("show", "thread"), ("history", "thread"), ("workers",), ("questions",), ("queues",), ("audit",)]
 # The command line as it is, but for the time after which it gives up.
-IMPATIENT = "import sys, holdfast.stores.sqlite_file as f; f.BUSY_SECONDS = 0.5; from holdfast.cli import cli; cli()"
+IMPATIENT = "import sys, holdfast.stores.sqlite.file as f; f.BUSY_SECONDS = 0.5; from holdfast.cli import cli; cli()"
 
 
 @pytest.fixture
@@ -116,7 +116,9 @@ def test_a_folder_that_a_stopped_process_has_locked_is_waited_for_so_long(
         if is_locked(lock):
             break
         child.signal(signal.SIGCONT)
-    impatient = "import sys, holdfast.stores.busy as b; b.FOLDER_SECONDS = 0.5; from holdfast.cli import cli; cli()"
+    impatient = (
+        "import sys, holdfast.stores.lock_holder as b; b.FOLDER_SECONDS = 0.5; from holdfast.cli import cli; cli()"
+    )
     for words in [("runs",), ("show", "thread"), ("cancel", "thread")]:
         done = command(f"files:///{store}", *words, begin=("-c", impatient))
         said = " ".join(done.stderr.split())

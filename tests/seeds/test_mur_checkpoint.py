@@ -97,7 +97,7 @@ def test_writes_are_atomic(
         case "postgresql":
             monkeypatch.setattr(hf._store._appending, "append", die)
         case "files":
-            from holdfast.stores.disk import Disk
+            from holdfast.stores.files.disk import Disk
 
             real = Disk.write
 

@@ -17,7 +17,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast
-from holdfast.engine import revived
+from holdfast.engine.workflow import revived
 from holdfast.errors import StoreDamaged, UsageError
 from holdfast.ui import outbox
 from holdfast.ui.hooks import KIND, QUEUE, WORKFLOW, Event, Hook, delete_hook, hooks, set_hook, signed

@@ -13,8 +13,8 @@ from starlette.testclient import TestClient
 
 import holdfast
 from holdfast import Holdfast, Keyring
-from holdfast.ui import once, operations
-from holdfast.ui.once import Given, Once
+from holdfast.ui import idempotency, operations
+from holdfast.ui.idempotency import Given, Once
 from holdfast.ui.paths import part
 from holdfast.ui.problems import Refused
 from holdfast.ui.security import Person, Role
@@ -217,7 +217,7 @@ def test_a_request_whose_server_died_is_carried_out_again_with_the_same_name(tim
         first.carry_out("operator", "fork", "k", b"body", dies)
     with pytest.raises(Refused, match="is being carried out"):
         second.carry_out("operator", "fork", "k", b"body", act)
-    clock.advance(once.GIVEN_UP / 1_000_000 + 1)
+    clock.advance(idempotency.GIVEN_UP / 1_000_000 + 1)
     second.carry_out("operator", "fork", "k", b"body", act)
     assert (act.times, len(act.keys)) == (2, 1)
 
@@ -239,9 +239,9 @@ def test_keys_are_forgotten_after_a_day(timed: Any, clock: Any, act: Any) -> Non
     hf = timed()
     keeper = Once(hf)
     keeper.carry_out("operator", "fork", "k", b"body", act)
-    clock.advance(once.KEPT / 1_000_000 + 1)
+    clock.advance(idempotency.KEPT / 1_000_000 + 1)
     keeper.carry_out("operator", "fork", "other", b"body", act)
-    assert len(hf._store.documents(once.KIND)) == 1
+    assert len(hf._store.documents(idempotency.KIND)) == 1
     keeper.carry_out("operator", "fork", "k", b"body", act)
     assert act.times == 3
 

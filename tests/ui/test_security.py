@@ -376,7 +376,7 @@ def test_roles() -> None:
 def test_stated_limits_are_those_of_the_code() -> None:
     from pathlib import Path
 
-    from holdfast.ui import api, hooks, once, reading
+    from holdfast.ui import api, hooks, idempotency, read_ops
 
     page = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
     limits = Limits()
@@ -385,6 +385,6 @@ def test_stated_limits_are_those_of_the_code() -> None:
     assert f"| {limits.streams:,}; {limits.runs} |" in page
     assert f"waits for it | {limits.seconds:.0f} s |" in page
     assert f"parameters of a query | {api.MAX_FIELDS:,} |" in page
-    assert f"counted | {reading.UPTO:,} |" in page
-    assert once.KEPT == 24 * 3600 * 1_000_000
+    assert f"counted | {read_ops.UPTO:,} |" in page
+    assert idempotency.KEPT == 24 * 3600 * 1_000_000
     assert f"take | {hooks.post.retry.times} more attempts" in page

@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import AnswerRefused, Field, Holdfast, QuestionClosed, Run, TimedOut, UsageError, ask, step, workflow
-from holdfast.model import Status
+from holdfast.kernel.model import Status
 from holdfast.testing import ManualClock
 
 

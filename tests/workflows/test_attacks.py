@@ -18,8 +18,8 @@ import holdfast
 from holdfast import Holdfast, Keyring, ask, gather, patched, receive, step, workflow
 from holdfast import map as each
 from holdfast.errors import RunBlocked, StoreFull, UndoFailed, UndoRefused
-from holdfast.stores.disk import Disk, File
-from holdfast.stores.files import FilesStore
+from holdfast.stores.files.disk import Disk, File
+from holdfast.stores.files.store import FilesStore
 
 SECRET = "the-word-that-must-not-be-found"
 
@@ -394,7 +394,7 @@ def test_a_reason_tells_nothing_of_an_encrypted_run(
         raise UndoRefused(f"undo {name} cannot be found here")
 
     hf = opened(keys=Keyring({"one": b"k" * 32}, current="one"))
-    monkeypatch.setattr("holdfast.engine.rollback.find", missing)
+    monkeypatch.setattr("holdfast.engine.control.rollback.find", missing)
     run = hf.start(taken_back, SECRET)
     assert "cannot be rolled back" in (run.info().reason or "")
     hf.close()

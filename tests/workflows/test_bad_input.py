@@ -21,7 +21,7 @@ from holdfast import (
     step,
     workflow,
 )
-from holdfast.engine import define
+from holdfast.engine.workflow import declare as define
 from holdfast.errors import NotStorable, TooLarge
 from holdfast.testing import ManualClock
 

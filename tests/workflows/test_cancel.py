@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Status, ask, gather, sleep, step, workflow
-from holdfast.engine.watch import Watch
+from holdfast.engine.worker.inbox_watch import Watch
 from holdfast.errors import DeadlinePassed, RunCancelled, RunEnded, TooLarge, UndoFailed, UsageError
 
 Opener = Callable[..., Holdfast]

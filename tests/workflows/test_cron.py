@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from sizes import size
 
-from holdfast.engine.cron import GRACE, due_ticks, last_tick, next_tick, ticks
+from holdfast.engine.worker.cron import GRACE, due_ticks, last_tick, next_tick, ticks
 
 OSLO, SANTIAGO, NEW_YORK = "Europe/Oslo", "America/Santiago", "America/New_York"
 SECOND = 1_000_000

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Holdfast, Status, ask, step, workflow
 from holdfast.errors import HoldfastError, LeaseLost, StoreFull
-from holdfast.model import Item
+from holdfast.kernel.model import Item
 
 
 @step

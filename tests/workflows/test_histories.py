@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.engine.define import Workflow
+from holdfast.engine.workflow.declare import Workflow
 from holdfast.testing import replay, save_history
 
 done: list[str] = []

@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, QueueInfo, workflow
-from holdfast.engine.begin import checked_place
+from holdfast.engine.execute.start import checked_place
 from holdfast.errors import StoreDamaged, UsageError
 from holdfast.testing import ManualClock
 from holdfast.views import moment

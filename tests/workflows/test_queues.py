@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Status, step, workflow
-from holdfast.engine.queues import draw
+from holdfast.engine.worker.queues import draw
 from holdfast.testing import ManualClock
 
 Opener = Callable[..., Holdfast]

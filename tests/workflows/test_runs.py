@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Status, ask, sleep, step, workflow
-from holdfast.engine import results
+from holdfast.engine.execute import result as results
 from holdfast.errors import (
     DefinitionChanged,
     InvalidId,

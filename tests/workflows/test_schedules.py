@@ -14,7 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Keyring, ScheduleNotFound, Status, workflow
-from holdfast.engine import define
+from holdfast.engine.workflow import declare
 from holdfast.errors import ExtraMissing, UsageError
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
@@ -144,12 +144,12 @@ def test_who_does_not_have_the_workflow_makes_its_runs_too(
 ) -> None:
     hf = timed()
     hf.schedule(another, "x", cron="0 * * * *", id="r", queue="reports")
-    kept = define._workflows["another"]
-    monkeypatch.delitem(define._workflows, "another")
+    kept = declare._workflows["another"]
+    monkeypatch.delitem(declare._workflows, "another")
     clock.advance(HOUR)
     hf.work(until_idle=True, queues=["reports", "default"])
     assert hf.get(tick(13)).status is Status.READY
-    monkeypatch.setitem(define._workflows, "another", kept)
+    monkeypatch.setitem(declare._workflows, "another", kept)
     timed().work(until_idle=True, queues=["reports"])
     assert hf.get(tick(13)).result(timeout=0) == "another x"
 

@@ -36,7 +36,7 @@ from holdfast import (
 )
 from holdfast.codec import expand
 from holdfast.errors import UpdateRefused
-from holdfast.model import Filter
+from holdfast.kernel.model import Filter
 
 VALUE = 'pass-word "7" é'  # what JSON writes in another way than it is
 BLOB = b"\x00\xffbinary-pass"

@@ -10,18 +10,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import (
-    Holdfast,
-    RunEnded,
-    RunNotFound,
-    TimedOut,
-    UsageError,
-    receive,
-    send,
-    step,
-    workflow,
-)
-from holdfast.model import Status
+from holdfast import Holdfast, RunEnded, RunNotFound, TimedOut, UsageError, receive, send, step, workflow
+from holdfast.kernel.model import Status
 from holdfast.testing import ManualClock
 
 MONTH = 30 * 86400.0

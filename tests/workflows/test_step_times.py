@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, NotDone, Run, step, workflow
-from holdfast.engine import timing
-from holdfast.fold import Fold
+from holdfast.engine.workflow import timing
+from holdfast.kernel.fold import Fold
 from holdfast.views import EntryContents
 
 

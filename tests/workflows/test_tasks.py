@@ -513,8 +513,8 @@ def test_a_branch_that_never_comes_back_does_not_hold_the_run_for_ever(
 ) -> None:
     global extra
     run = hf.start(serves_with_others, "gather")
-    monkeypatch.setattr("holdfast.engine.gate.LEAST", 0.0)
-    monkeypatch.setattr("holdfast.engine.gate.MOST", 0.0)
+    monkeypatch.setattr("holdfast.engine.workflow.replay_gate.LEAST", 0.0)
+    monkeypatch.setattr("holdfast.engine.workflow.replay_gate.MOST", 0.0)
 
     async def beats() -> None:
         while True:
@@ -570,7 +570,7 @@ def test_a_retry_with_other_tasks_executes_nothing_again(hf: Holdfast, fix: str)
 
 
 def test_keys_of_numbered_tasks_block_the_run_with_the_reason(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.engine.scope import Scope
+    from holdfast.engine.workflow.scope import Scope
 
     def numbered(self: Scope) -> None:
         unnamed, self.unnamed = self.unnamed, None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.engine.define import Workflow
+from holdfast.engine.workflow.declare import Workflow
 from holdfast.testing import Effects, ManualClock, crash_everywhere
 
 MONTH = timedelta(days=30)
@@ -299,7 +299,7 @@ UNUSED = """
 import sys
 
 def test_nothing_is_loaded():
-    assert not [name for name in sys.modules if name.startswith("holdfast.engine") or name == "msgspec"]
+    assert not [name for name in sys.modules if name.startswith("holdfast.engine.app") or name == "msgspec"]
 """
 
 

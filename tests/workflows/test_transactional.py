@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, Status, StepFailed, UsageError, gather, step, this_step, workflow
 from holdfast.errors import HoldfastError, NotStorable
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash, CrashSqliteStore, Fuse
 

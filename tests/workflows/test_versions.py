@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, RunBlocked, Status, TimedOut, WorkflowMissing, ask, patched, step, workflow
-from holdfast.engine import define
+from holdfast.engine.workflow import declare as define
 
 done: list[str] = []
 

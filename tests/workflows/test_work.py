@@ -12,10 +12,11 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Keyring, Status, step, workflow
-from holdfast.engine import define, work
+from holdfast.engine.worker import worker
+from holdfast.engine.workflow import declare
 from holdfast.errors import RunDamaged, StoreBusy, StoreFull, StoreUnusable, UsageError
 from holdfast.stores import open_store
-from holdfast.stores.base import ANY
+from holdfast.stores.protocol import ANY
 from holdfast.testing import ManualClock
 
 DAY = 86_400
@@ -242,8 +243,8 @@ def test_what_a_dead_holder_left_is_for_workers_of_its_queue_only(
 
 def forget_first(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As in a process that does not have the workflow's version 1."""
-    [first] = [one for one in define._workflows[name] if one[0] == "1"]
-    monkeypatch.delitem(define._workflows[name], first)
+    [first] = [one for one in declare._workflows[name] if one[0] == "1"]
+    monkeypatch.delitem(declare._workflows[name], first)
 
 
 def test_what_this_process_does_not_have_is_left_and_keeps_nobody_waiting(
@@ -252,7 +253,7 @@ def test_what_this_process_does_not_have_is_left_and_keeps_nobody_waiting(
     old, new = (workflow(name="elsewhere", version=version)(lambda: None) for version in ("1", "2"))
     gone = workflow(name="gone")(lambda: None)
     strangers = [hf.enqueue(one) for one in [gone, old] * 15]
-    monkeypatch.delitem(define._workflows, "gone")
+    monkeypatch.delitem(declare._workflows, "gone")
     forget_first(monkeypatch, "elsewhere")
     ours = [hf.enqueue(new), hf.enqueue(plain, 1)]
     hf.work(concurrency=2, until_idle=True)
@@ -333,7 +334,7 @@ def test_a_full_disk_delays_the_run_that_met_it_and_no_other(
     hf: Holdfast, failures: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With more than one failed write, not even giving the run up succeeds."""
-    monkeypatch.setattr(work, "REST", (0.02, 0.05))
+    monkeypatch.setattr(worker, "REST", (0.02, 0.05))
     unlucky, lucky = hf.enqueue(plain, 1), hf.enqueue(plain, 2)
     real, left = hf._store.apply, [failures]
 
@@ -351,7 +352,7 @@ def test_a_full_disk_delays_the_run_that_met_it_and_no_other(
 
 
 def test_a_look_that_fails_is_repeated(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(work, "LISTEN", 0.01)
+    monkeypatch.setattr(worker, "LISTEN", 0.01)
     run = hf.enqueue(plain, 1)
     real, left = hf._store.take, [3]
 

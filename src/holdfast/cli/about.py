@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.cli.rendering import clock, one_line, short
-from holdfast.model import Kind
+from holdfast.kernel.model import Kind
 from holdfast.views import EntryContents, moment
 
 Contents = dict[str, Any]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.progress import View
 from holdfast.cli.rendering import console, one_line, say, write_json
-from holdfast.engine.run import Run
+from holdfast.engine.run.handle import Run
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:

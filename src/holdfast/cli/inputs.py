@@ -6,8 +6,8 @@ from typing import Any
 
 from holdfast.cli.flows import FLOW
 from holdfast.cli.targets import is_graph
-from holdfast.engine.run import Run
-from holdfast.model import Kind
+from holdfast.engine.run.handle import Run
+from holdfast.kernel.model import Kind
 from holdfast.views import RunInfo
 
 

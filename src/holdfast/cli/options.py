@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from holdfast.codec import Keyring
-    from holdfast.engine import Holdfast
+    from holdfast.engine.app import Holdfast
 
     Kind = click.ParamType[Any]
 else:

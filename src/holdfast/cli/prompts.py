@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.cli.rendering import console, escaped, one_line
-from holdfast.engine.pauses import is_breakpoint
+from holdfast.engine.control.questions import is_breakpoint
 from holdfast.errors import AnswerRefused
 from holdfast.forms import Form, check_answer
 from holdfast.views import Field, Question

@@ -36,7 +36,7 @@ def store_words() -> tuple[str, ...]:
         return ()
     if url.startswith(("sqlite:", "files:")):  # a path may have any character
         return "--store", url
-    from holdfast.stores.postgres_url import masked
+    from holdfast.stores.postgres.url import masked
 
     return "--store", masked(url)
 

@@ -15,26 +15,15 @@ from holdfast.cli.flows import FLOW, output_to
 from holdfast.cli.progress import Progress, quiet, view_for
 from holdfast.cli.prompts import ask, can_ask
 from holdfast.cli.remedies import command_line, in_commands
-from holdfast.cli.rendering import (
-    COLOURS,
-    MARKS,
-    clock,
-    console,
-    heard_or_not,
-    one_line,
-    pretty,
-    say,
-    span,
-    write_json,
-)
+from holdfast.cli.rendering import COLOURS, MARKS, clock, console, heard_or_not, one_line, pretty, say, span, write_json
 from holdfast.cli.story import Follower
 from holdfast.cli.unfinished import rolling_back
-from holdfast.engine import Holdfast
-from holdfast.engine.inputs import QUEUE
-from holdfast.engine.pauses import is_breakpoint
-from holdfast.engine.run import Run
+from holdfast.engine.app import Holdfast
+from holdfast.engine.control.questions import is_breakpoint
+from holdfast.engine.execute.inputs import QUEUE
+from holdfast.engine.run.handle import Run
 from holdfast.errors import QuestionClosed, RunNotFound
-from holdfast.model import ENDED, Kind, Status
+from holdfast.kernel.model import ENDED, Kind, Status
 from holdfast.views import Question, RunInfo
 
 LOOK = 0.25  # seconds between two looks at what a run waits for

@@ -13,13 +13,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from holdfast.cli.rendering import clock, one_line, short, span
-from holdfast.engine import Holdfast
-from holdfast.engine.outputs import Activity
-from holdfast.engine.run import Run
-from holdfast.engine.streams import Reader
+from holdfast.engine.app import Holdfast
+from holdfast.engine.run.handle import Run
+from holdfast.engine.run.outputs import Activity
+from holdfast.engine.run.streams import Reader
 from holdfast.errors import RunNotFound
-from holdfast.fold import name_in
-from holdfast.model import Kind, Status
+from holdfast.kernel.fold import name_in
+from holdfast.kernel.model import Kind, Status
 from holdfast.views import EntryContents, moment
 
 _NO_STEPS = frozenset({"now", "random", "uuid", "first", "timeout", "sleep", "receive"})

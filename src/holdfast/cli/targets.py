@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from holdfast.cli.codes import NOT_FOUND, UNEXPECTED
-from holdfast.engine.define import Workflow
+from holdfast.engine.workflow.declare import Workflow
 from holdfast.errors import UsageError
 from holdfast.forms import Misfit, form_of, typed
 from holdfast.secret import Secret

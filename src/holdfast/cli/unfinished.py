@@ -8,11 +8,11 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.cli.rendering import short
-from holdfast.engine import Holdfast
-from holdfast.engine.drive import drive
-from holdfast.engine.run import Run
+from holdfast.engine.app import Holdfast
+from holdfast.engine.operations import drive
+from holdfast.engine.run.handle import Run
 from holdfast.errors import HoldfastError
-from holdfast.model import Kind, Status
+from holdfast.kernel.model import Kind, Status
 from holdfast.views import RunInfo
 
 

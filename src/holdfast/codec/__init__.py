@@ -9,9 +9,9 @@ cannot vouch for.
 
 from __future__ import annotations
 
-from .cipher import DataKey, Keyring, WrappedKey
-from .delta import diff, patch, patch_owned
-from .frame import (
+from holdfast.codec.cipher import DataKey, Keyring, WrappedKey
+from holdfast.codec.delta import diff, patch, patch_owned
+from holdfast.codec.frame import (
     check_size,
     expand,
     from_text,
@@ -23,8 +23,8 @@ from .frame import (
     to_text,
     unpack,
 )
-from .tree import Tree
-from .values import Codec
+from holdfast.codec.tree import Tree
+from holdfast.codec.values import Codec
 
 __all__ = [
     "Codec",

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..clock import Clock
-from ..errors import KeyMissing, UsageError
-from .frame import ENCRYPTED
+from holdfast.codec.frame import ENCRYPTED
+from holdfast.errors import KeyMissing, UsageError
+from holdfast.kernel.clock import Clock
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM

@@ -19,7 +19,7 @@ from math import copysign
 from operator import is_
 from typing import Any
 
-from .tree import Tree
+from holdfast.codec.tree import Tree
 
 Delta = dict[str, Any]
 

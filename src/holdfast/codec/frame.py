@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from ..errors import TooLarge
-from .tree import Tree
+from holdfast.codec.tree import Tree
+from holdfast.errors import TooLarge
 
 REDACTED = b"\x00"
 COMPRESSED = b"\x01"

@@ -11,7 +11,7 @@ import typing
 from enum import Enum
 from typing import Any, ForwardRef, Literal, TypeVar
 
-from .shapes import name_of, shape_of
+from holdfast.codec.shapes import name_of, shape_of
 
 
 def reachable(*annotations: Any) -> dict[str, type]:

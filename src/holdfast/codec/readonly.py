@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from msgspec import Struct
 
-from ..errors import StateReadOnly
-from .shapes import Shape, shape_of
+from holdfast.codec.shapes import Shape, shape_of
+from holdfast.errors import StateReadOnly
 
 REMEDY = "return an update instead, or change a copy of it"
 _PLAIN = frozenset({str, int, float, bool, type(None), bytes})  # most values: there is nothing in them to be changed

@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
-from ..errors import UsageError
-from .reach import reachable
-from .refused import Damaged, Refused
-from .shapes import EnumShape, Shape, name_of, shape_of
-from .tree import TAG, Tree
+from holdfast.codec.reach import reachable
+from holdfast.codec.refused import Damaged, Refused
+from holdfast.codec.shapes import EnumShape, Shape, name_of, shape_of
+from holdfast.codec.tree import TAG, Tree
+from holdfast.errors import UsageError
 
 Upgrades = Mapping[int, Callable[[dict[str, Any]], dict[str, Any]]]
 

@@ -17,8 +17,8 @@ from uuid import UUID
 
 import msgspec
 
-from .refused import Refused
-from .tree import TAG, Tree, from_base64, to_base64
+from holdfast.codec.refused import Refused
+from holdfast.codec.tree import TAG, Tree, from_base64, to_base64
 
 Writer = Callable[[Any, int], Tree]
 Reader = Callable[[dict[str, Any]], Any]

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from .tree import TAG, from_base64, to_base64
+from holdfast.codec.tree import TAG, from_base64, to_base64
 
 MARK = "***"
 _SHORTEST = 4

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from .refused import Refused
+from holdfast.codec.refused import Refused
 
 Parts = tuple[dict[str, Any], dict[str, Any]]
 

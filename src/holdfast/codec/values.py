@@ -15,17 +15,17 @@ from enum import Enum
 from functools import partial
 from typing import Any, TypeVar, overload
 
-from ..errors import NotStorable, TypeMissing, UsageError
-from ..secret import Lookup, Secret, exposed, from_tag, known_values, to_tag
-from ..secret import names as secret_names
-from .frame import to_text
-from .readonly import ReadOnlyDict, ReadOnlyList, ReadOnlySet, original
-from .refused import Damaged, Refused, TooDeep, key_part
-from .registry import Custom, Entry, Registry, Upgrades
-from .scalars import READERS, WRITERS, Writer, check_text, late_writer
-from .scrub import Scrub
-from .shapes import EnumShape, Shape
-from .tree import TAG, Tree, canonical, digest, raw, short_digest
+from holdfast.codec.frame import to_text
+from holdfast.codec.readonly import ReadOnlyDict, ReadOnlyList, ReadOnlySet, original
+from holdfast.codec.refused import Damaged, Refused, TooDeep, key_part
+from holdfast.codec.registry import Custom, Entry, Registry, Upgrades
+from holdfast.codec.scalars import READERS, WRITERS, Writer, check_text, late_writer
+from holdfast.codec.scrub import Scrub
+from holdfast.codec.shapes import EnumShape, Shape
+from holdfast.codec.tree import TAG, Tree, canonical, digest, raw, short_digest
+from holdfast.errors import NotStorable, TypeMissing, UsageError
+from holdfast.secret import Lookup, Secret, exposed, from_tag, known_values, to_tag
+from holdfast.secret import names as secret_names
 
 __all__ = ["Codec", "Tree"]
 

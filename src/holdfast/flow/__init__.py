@@ -20,9 +20,10 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.clock import new_uid
-from holdfast.engine import Holdfast, begin, schedules
-from holdfast.engine.drive import Async, Op, Read, drive, drive_async
+from holdfast.engine.app import Holdfast
+from holdfast.engine.execute import start as begin
+from holdfast.engine.operations import Async, Op, Read, drive, drive_async
+from holdfast.engine.worker import schedules
 from holdfast.errors import DefinitionChanged, FlowInvalid
 from holdfast.flow import once
 from holdfast.flow.document import Problem
@@ -34,6 +35,7 @@ from holdfast.flow.model import Definition
 from holdfast.flow.plan import Planned, plan
 from holdfast.flow.values import parsed, start_values
 from holdfast.graph import Graph
+from holdfast.kernel.clock import new_uid
 
 __all__ = [
     "Flow",

@@ -14,10 +14,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.engine.acts import this_step
-from holdfast.engine.define import current_scope, current_undo
-from holdfast.engine.outcomes import Aborted, Cancelled, Expired, Unwind
-from holdfast.engine.scope import Scope
+from holdfast.engine.workflow.declare import current_scope, current_undo
+from holdfast.engine.workflow.effect_step import this_step
+from holdfast.engine.workflow.outcomes import Aborted, Cancelled, Expired, Unwind
+from holdfast.engine.workflow.scope import Scope
 from holdfast.errors import ActionFailed
 from holdfast.flow import web
 from holdfast.flow.calls import loaded

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.engine.define import StepFunction, Workflow
+from holdfast.engine.workflow.declare import StepFunction, Workflow
 from holdfast.errors import UsageError
 
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast.codec import Codec
-from holdfast.engine.define import Workflow, register
+from holdfast.engine.workflow.declare import Workflow, register
 from holdfast.errors import RunDamaged, UsageError
 from holdfast.flow.calls import loaded
 from holdfast.flow.loading import functions_of
@@ -124,7 +124,7 @@ class FlowGraph(Graph):
         return outputs_of(self.flow, Frame.of(self.flow, run, ended["vars"], ended["steps"]))
 
     def _saved(self) -> Any:
-        from holdfast.engine.waits import here
+        from holdfast.engine.workflow.waiting import here
 
         execution = here("a flow").execution
         saved = execution.lease.saved()

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from holdfast.engine.events import WARNING, tell
+from holdfast.engine.log import WARNING, tell
 
 
 class Line(Struct, frozen=True):

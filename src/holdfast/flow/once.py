@@ -1,17 +1,17 @@
-"""De-duplication of flows: a second start with the same key gives the run that there is (`holdfast.engine.dedup`)."""
+"""De-duplication of flows: a second start with the same key gives the run that there is (`holdfast.engine.worker.dedup`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.dedup import find_alike
-from holdfast.engine.drive import Op
+from holdfast.engine.operations import Op
+from holdfast.engine.worker.dedup import find_alike
 from holdfast.flow.model import Definition, Once
 from holdfast.flow.template import template
-from holdfast.model import Status
+from holdfast.kernel.model import Status
 
 if TYPE_CHECKING:
-    from holdfast.engine import Holdfast
+    from holdfast.engine.app import Holdfast
 
 _GIVEN_UP = (Status.FAILED, Status.CANCELLED)
 

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET
 
 import holdfast
-from holdfast.engine.define import current_scope
+from holdfast.engine.workflow.declare import current_scope
 from holdfast.errors import ActionFailed, FlowFailed, HoldfastError, TemplateRefused, TimedOut
 from holdfast.flow.actions import act, stored
 from holdfast.flow.durations import duration

@@ -12,9 +12,9 @@ What a run keeps of its graph is the `topology`, which `mermaid` and `svg` draw:
 
 from __future__ import annotations
 
-from .define import Graph
-from .model import END
-from .nodes import NodeContext, quorum
-from .reducers import add, append, keep_last, merge, union
+from holdfast.graph.declare import Graph
+from holdfast.graph.model import END
+from holdfast.graph.nodes import NodeContext, quorum
+from holdfast.graph.reducers import add, append, keep_last, merge, union
 
 __all__ = ["END", "Graph", "NodeContext", "add", "append", "keep_last", "merge", "quorum", "union"]

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 from msgspec import Struct, UnsetType
 
-from ..errors import UsageError
-from .fields import Field, fields_of, type_name
+from holdfast.errors import UsageError
+from holdfast.graph.fields import Field, fields_of, type_name
 
 _NO_NAMES = (NoneType, bool, int, float, complex, bytes, dict)
 

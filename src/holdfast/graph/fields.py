@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints, is_type
 import msgspec
 from msgspec import Struct
 
-from ..errors import UsageError
+from holdfast.errors import UsageError
 
 Reducer = Callable[[Any, Any], Any]  # of what the field is and what the update brings: what the field becomes
 

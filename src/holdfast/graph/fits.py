@@ -11,7 +11,7 @@ from inspect import isclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints, is_typeddict
 
-from ..errors import shown
+from holdfast.errors import shown
 
 _MANY = (list, set, frozenset, collections.abc.Sequence, collections.abc.Set, collections.abc.Iterable)
 _MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)

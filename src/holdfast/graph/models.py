@@ -10,9 +10,9 @@ import sys
 from collections.abc import Collection
 from typing import Any
 
-from ..codec.readonly import Quiet, thawed
-from ..codec.shapes import Shape, shape_of
-from .fits import misfit
+from holdfast.codec.readonly import Quiet, thawed
+from holdfast.codec.shapes import Shape, shape_of
+from holdfast.graph.fits import misfit
 
 _CONFIG = {"validate_assignment": True, "frozen": False, "populate_by_name": True}
 

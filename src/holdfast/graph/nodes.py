@@ -8,11 +8,11 @@ from typing import Any, get_type_hints
 
 from msgspec import Struct
 
-from ..engine.checks import check_texts
-from ..engine.undo import check_signature, name_of
-from ..errors import UsageError
-from .model import END, Join, Node, Quorum
-from .plan import ITEM
+from holdfast.engine.argument_checks import check_texts
+from holdfast.engine.control.undo import check_signature, name_of
+from holdfast.errors import UsageError
+from holdfast.graph.model import END, Join, Node, Quorum
+from holdfast.graph.plan import ITEM
 
 _TAKEN = ("/", "#", ITEM)  # by the keys of calls and the queue
 

@@ -13,9 +13,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from .annotations import results_of
-from .model import Definition
-from .topology import Topology, feeders, reachable, ways_in, ways_out
+from holdfast.graph.annotations import results_of
+from holdfast.graph.model import Definition
+from holdfast.graph.topology import Topology, feeders, reachable, ways_in, ways_out
 
 Pair = tuple[str, str]
 

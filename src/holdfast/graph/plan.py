@@ -27,13 +27,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..codec import Codec, Tree
-from ..codec.readonly import frozen
-from ..errors import UpdateRefused
-from .model import END, Node
-from .reducers import Delta
-from .state import Held, Update
-from .ways import Ways, fire
+from holdfast.codec import Codec, Tree
+from holdfast.codec.readonly import frozen
+from holdfast.errors import UpdateRefused
+from holdfast.graph.model import END, Node
+from holdfast.graph.reducers import Delta
+from holdfast.graph.state import Held, Update
+from holdfast.graph.ways import Ways, fire
 
 ITEM = ":"  # between a map and the number of its item
 EDIT = "edit"  # in the place of a node's name, for what a person changed

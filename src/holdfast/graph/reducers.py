@@ -11,10 +11,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, get_origin
 
-from ..codec import Codec, Tree, diff
-from ..codec.readonly import ReadOnlyDict, ReadOnlyList, ReadOnlySet, frozen
-from ..codec.tree import TAG, canonical
-from .fits import contents
+from holdfast.codec import Codec, Tree, diff
+from holdfast.codec.readonly import ReadOnlyDict, ReadOnlyList, ReadOnlySet, frozen
+from holdfast.codec.tree import TAG, canonical
+from holdfast.graph.fits import contents
 
 Delta = dict[str, Any]
 Reducer = Callable[[Any, Any], Any]

@@ -14,8 +14,8 @@ from typing import Any, is_typeddict
 
 import msgspec
 
-from ..codec import Codec, Tree, diff
-from ..codec.readonly import (
+from holdfast.codec import Codec, Tree, diff
+from holdfast.codec.readonly import (
     ReadOnlyDict,
     ReadOnlyList,
     frozen,
@@ -24,13 +24,26 @@ from ..codec.readonly import (
     read_only_dict,
     thawed,
 )
-from ..codec.shapes import Shape, shape_of
-from ..codec.tree import TAG
-from ..errors import NotStorable, TypeMissing, UpdateRefused, UsageError
-from .fields import Field, fields_of, type_name
-from .fits import contents, misfit, type_text
-from .models import model_checks
-from .reducers import ABSENT, Cell, Delta, add, append, empty, in_place, keep_last, merge, reduced, union, whole
+from holdfast.codec.shapes import Shape, shape_of
+from holdfast.codec.tree import TAG
+from holdfast.errors import NotStorable, TypeMissing, UpdateRefused, UsageError
+from holdfast.graph.fields import Field, fields_of, type_name
+from holdfast.graph.fits import contents, misfit, type_text
+from holdfast.graph.models import model_checks
+from holdfast.graph.reducers import (
+    ABSENT,
+    Cell,
+    Delta,
+    add,
+    append,
+    empty,
+    in_place,
+    keep_last,
+    merge,
+    reduced,
+    union,
+    whole,
+)
 
 Update = dict[str, Tree]  # what a node brings, by field, as it is stored
 _COLLECTIONS = (list, tuple, set, frozenset)

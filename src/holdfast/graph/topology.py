@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ..codec.tree import digest as digest_of
-from .model import END, Definition, Edge, Join, Node, Quorum, Router
+from holdfast.codec.tree import digest as digest_of
+from holdfast.graph.model import END, Definition, Edge, Join, Node, Quorum, Router
 
 Topology = dict[str, Any]
 Ways = Mapping[str, frozenset[str]]

@@ -11,12 +11,12 @@ from typing import Annotated, Any, get_origin
 
 from msgspec import Struct
 
-from ..errors import UsageError
-from .annotations import certain_writes, results_of, updates_of
-from .fields import Field, Reducer, fields_of, type_name
-from .model import END, Definition, Node, Quorum, Router
-from .parallel import most_arrivals, side_by_side
-from .topology import Topology, captives, label_of, loops, reachable, topology, ways_in, ways_out
+from holdfast.errors import UsageError
+from holdfast.graph.annotations import certain_writes, results_of, updates_of
+from holdfast.graph.fields import Field, Reducer, fields_of, type_name
+from holdfast.graph.model import END, Definition, Node, Quorum, Router
+from holdfast.graph.parallel import most_arrivals, side_by_side
+from holdfast.graph.topology import Topology, captives, label_of, loops, reachable, topology, ways_in, ways_out
 
 _BUILT_IN = ("append", "add", "merge", "union", "keep_last")
 _MOST_NAMES = 9  # in one message

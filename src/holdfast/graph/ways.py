@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from ..errors import UsageError
-from .model import END, Definition, Edge, Quorum, Router
-from .state import StateType
-from .topology import Topology, captives, digest, feeders, topology, ways_in, ways_out
+from holdfast.errors import UsageError
+from holdfast.graph.model import END, Definition, Edge, Quorum, Router
+from holdfast.graph.state import StateType
+from holdfast.graph.topology import Topology, captives, digest, feeders, topology, ways_in, ways_out
 
 
 class Ways:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from holdfast.engine.run import Run
+from holdfast.engine.run.handle import Run
 from holdfast.errors import Redacted, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.graph.path import Path
+    from holdfast.graph.draw.svg_path import Path
 
 _ENDS = (("from", "to"), ("source", "target"))
 _CONDITIONS = ("condition", "when", "label")
@@ -28,8 +28,8 @@ def drawing(run: Run, form: Literal["mermaid", "svg"] = "mermaid") -> str:
 
     As Mermaid text, or as an SVG picture. Raises `UsageError` for a run that has no such workflow.
     """
-    from holdfast.graph.mermaid import mermaid
-    from holdfast.graph.svg import svg
+    from holdfast.graph.draw.mermaid import mermaid
+    from holdfast.graph.draw.svg import svg
     from holdfast.importers.origins import origin
 
     if form not in ("mermaid", "svg"):
@@ -44,7 +44,7 @@ def drawing(run: Run, form: Literal["mermaid", "svg"] = "mermaid") -> str:
 
 def _path(run: Run) -> Path:
     """Where the run had been when it was imported; nowhere, if that was erased."""
-    from holdfast.graph.path import Path
+    from holdfast.graph.draw.svg_path import Path
 
     try:
         then = run.checkpoint(2)  # the first entry after the run's creation and its origin

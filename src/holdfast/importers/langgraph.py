@@ -14,21 +14,21 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.codec.tree import Tree, canonical
-from holdfast.commit import Ticket
-from holdfast.engine import Holdfast
-from holdfast.engine.drive import Async, drive
+from holdfast.engine.access.commit import Ticket
+from holdfast.engine.app import Holdfast
+from holdfast.engine.operations import Async, drive
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.importers.langgraph_tables import Row, Tables, entries_of, tables
 from holdfast.importers.origins import KEY, TAG
 from holdfast.importers.records import Damaged, Note, Origin, Progress, Refused, Report, Summary
-from holdfast.integrations.langgraph import keeping
-from holdfast.integrations.langgraph.cells import Cells, check_serde
+from holdfast.integrations.langgraph import threads_admin
 from holdfast.integrations.langgraph.layout import Contents, Header, task_data
-from holdfast.integrations.langgraph.pen import Kept, Pen
 from holdfast.integrations.langgraph.reading import Stored, merged, read_all
+from holdfast.integrations.langgraph.thread_writer import Kept, Pen
 from holdfast.integrations.langgraph.threads import WORKFLOW, Threads
-from holdfast.journal import Data
-from holdfast.model import RunRecord
+from holdfast.integrations.langgraph.values import Cells, check_serde
+from holdfast.kernel.journal import Data
+from holdfast.kernel.model import RunRecord
 
 SYSTEM = "langgraph"
 
@@ -105,7 +105,7 @@ def _take(threads: Threads, source: Tables, name: str, id: str, *, dry_run: bool
         return False  # somebody made it in the same moment
     problem = _difference(threads, source, name, record)
     if problem is not None:
-        drive(keeping.delete(threads, id), threads.committer)
+        drive(threads_admin.delete(threads, id), threads.committer)
         raise ValueError(f"what was read back is not what was written, so it was deleted again: {problem}")
     return True
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from holdfast.codec.tree import TAG, Tree
 from holdfast.errors import StoreError, StoreNotFound, UsageError
-from holdfast.integrations.langgraph.cells import Cells, tree_of
+from holdfast.integrations.langgraph.values import Cells, tree_of
 
 
 class Row(Struct, frozen=True):

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.run import Run
+from holdfast.engine.run.handle import Run
 from holdfast.errors import NoCheckpoint
 from holdfast.importers.records import Origin
-from holdfast.model import Kind
+from holdfast.kernel.model import Kind
 
 TAG = "imported_from"  # of every imported run: the system
 KEY = "holdfast.import"  # of the step whose result is the origin

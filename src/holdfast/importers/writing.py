@@ -11,12 +11,12 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from holdfast.engine import Holdfast
-from holdfast.engine.run import Run
+from holdfast.engine.app import Holdfast
+from holdfast.engine.run.handle import Run
 from holdfast.errors import Redacted, RunNotFound, TypeMissing, ValueRefused
 from holdfast.importers.origins import KEY, TAG, origin
 from holdfast.importers.records import Asked, DoneElsewhere, Found, MadeElsewhere, Origin, Part, Saved
-from holdfast.model import Kind
+from holdfast.kernel.model import Kind
 
 
 class Conflict(Exception):

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine import Holdfast
-from holdfast.engine.failures import one_line
-from holdfast.engine.outcomes import Parked, Unwind
+from holdfast.engine.app import Holdfast
+from holdfast.engine.workflow.failures import one_line
+from holdfast.engine.workflow.outcomes import Parked, Unwind
 from holdfast.errors import UsageError
 
 try:
@@ -25,8 +25,8 @@ except ImportError as error:
     raise UsageError("OpenTelemetry is not installed; pip install 'holdfast[otel]'") from error
 
 if TYPE_CHECKING:
-    from holdfast.engine.define import StepFunction
-    from holdfast.engine.execution import Execution
+    from holdfast.engine.workflow.declare import StepFunction
+    from holdfast.engine.workflow.execution import Execution
 
 
 def instrument(hf: Holdfast, provider: TracerProvider | None = None) -> None:
@@ -35,7 +35,7 @@ def instrument(hf: Holdfast, provider: TracerProvider | None = None) -> None:
 
 
 class Spans:
-    """A `holdfast.engine.Tracer` that makes spans."""
+    """A `holdfast.engine.app.Tracer` that makes spans."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer

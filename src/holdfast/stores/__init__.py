@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from holdfast.clock import Clock
 from holdfast.errors import StoreNotFound, UsageError
-from holdfast.stores.base import Store
+from holdfast.kernel.clock import Clock
+from holdfast.stores.protocol import Store
 
 __all__ = ["Store", "migrate", "open_store"]
 
@@ -27,7 +27,7 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     location, _, query = rest.partition("?")
     path = location.removeprefix("/")
     if scheme not in _SCHEMES or not colon or (scheme != "memory" and (not path or path == location)):
-        from holdfast.stores.postgres_url import masked
+        from holdfast.stores.postgres.url import masked
 
         raise StoreNotFound(masked(url), _hint(masked(url)))
     if scheme != "memory":
@@ -40,10 +40,10 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
 
         return MemoryStore(location, clock=clock)
     if scheme == "sqlite":
-        from holdfast.stores.sqlite import SqliteStore
+        from holdfast.stores.sqlite.store import SqliteStore
 
         return SqliteStore(path, clock=clock, **options)
-    from holdfast.stores.files import FilesStore
+    from holdfast.stores.files.store import FilesStore
 
     return FilesStore(path, clock=clock)
 
@@ -59,14 +59,14 @@ def migrate(url: str) -> tuple[int, ...]:
         open_store(url).close()
         return ()
     _check_postgres()
-    from holdfast.stores.postgres_schema import migrate
+    from holdfast.stores.postgres.schema import migrate
 
     return migrate(url)
 
 
 def _open_postgres(url: str, clock: Clock | None) -> Store:
     _check_postgres()
-    from holdfast.stores.postgres import PostgresStore
+    from holdfast.stores.postgres.store import PostgresStore
 
     return PostgresStore(url, clock=clock)
 

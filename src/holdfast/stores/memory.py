@@ -13,9 +13,10 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from holdfast.clock import Clock, SystemClock
 from holdfast.errors import HoldfastError, RunExists, RunNotFound, StoreUnusable
-from holdfast.model import (
+from holdfast.kernel.admission import Candidate, Held, admitted, counted, is_left
+from holdfast.kernel.clock import Clock, SystemClock
+from holdfast.kernel.model import (
     Append,
     Backlog,
     Create,
@@ -30,8 +31,7 @@ from holdfast.model import (
     Status,
     Write,
 )
-from holdfast.stores.admission import Candidate, Held, admitted, counted, is_left
-from holdfast.stores.base import (
+from holdfast.stores.protocol import (
     LIVE,
     LOOK_EVERY,
     Outcome,
@@ -84,7 +84,7 @@ _shared: dict[str, _Shelf] = {}
 
 
 class MemoryStore:
-    """A store in memory. See `holdfast.stores.base.Store` for what each method promises."""
+    """A store in memory. See `holdfast.stores.protocol.Store` for what each method promises."""
 
     compress_over: int | None = None
     networked = False

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.testing.clock import ManualClock
 
 if TYPE_CHECKING:
-    from holdfast.engine import Holdfast
+    from holdfast.engine.app import Holdfast
     from holdfast.testing.histories import Replayed, replay, save_history
     from holdfast.testing.workflows import CrashReport, Effects, crash_everywhere
 

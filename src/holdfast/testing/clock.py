@@ -10,7 +10,7 @@ START = 1_700_000_000_000_000  # in November 2023
 
 
 class ManualClock:
-    """A `holdfast.clock.Clock` for tests. It may be shared by many handles and threads.
+    """A `holdfast.kernel.clock.Clock` for tests. It may be shared by many handles and threads.
 
     Two clocks with the same seed give the same bytes, so a test that uses one is the same each time.
     """

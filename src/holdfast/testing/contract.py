@@ -28,12 +28,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import (
-    Claimed,
-    StoreUnusable,
-)
-from holdfast.model import Filter, Kind, RunRecord
-from holdfast.stores.base import Store
+from holdfast.errors import Claimed, StoreUnusable
+from holdfast.kernel.model import Filter, Kind, RunRecord
+from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import ALL, LEASE, Author, after, item, make, put, snapshot, whole
 from holdfast.testing.contract_finding import FindingContract

@@ -8,11 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.clock import new_uid
 from holdfast.errors import HoldfastError, LeaseLost
-from holdfast.journal import fork_lineage, fork_rewinds, genesis, next_entry
-from holdfast.model import Append, Change, Create, Entry, Item, Kind, RunRecord, Status
-from holdfast.stores.base import Store
+from holdfast.kernel.clock import new_uid
+from holdfast.kernel.journal import fork_lineage, fork_rewinds, genesis, next_entry
+from holdfast.kernel.model import Append, Change, Create, Entry, Item, Kind, RunRecord, Status
+from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 
 LEASE = 30.0

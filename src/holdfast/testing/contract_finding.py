@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.model import Change, Filter, Kind, RunRecord, Status
-from holdfast.stores.base import Store
+from holdfast.kernel.model import Change, Filter, Kind, RunRecord, Status
+from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, Opening, ids, item, make, put
 

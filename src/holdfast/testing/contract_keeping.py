@@ -10,13 +10,9 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from holdfast.errors import (
-    Claimed,
-    RunExists,
-    RunNotFound,
-)
-from holdfast.model import Change, Entry, Filter, Kind, Rewind, RunRecord, Status
-from holdfast.stores.base import Store
+from holdfast.errors import Claimed, RunExists, RunNotFound
+from holdfast.kernel.model import Change, Entry, Filter, Kind, Rewind, RunRecord, Status
+from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import (
     ALL,

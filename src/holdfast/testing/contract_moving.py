@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import Moved, RunExists
-from holdfast.model import ENDED, Append, Change, Entry, Filter, Kind, Order, RunRecord, Status
-from holdfast.stores.base import ANY, Store
+from holdfast.kernel.model import ENDED, Append, Change, Entry, Filter, Kind, Order, RunRecord, Status
+from holdfast.stores.protocol import ANY, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import ALL, Author, after, ids, item, make, put, refused, snapshot
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.model import Append, Backlog, Change, Kind, Limits, Order, RunRecord, Status
-from holdfast.stores.base import SUSPECT, Store
+from holdfast.kernel.model import Append, Backlog, Change, Kind, Limits, Order, RunRecord, Status
+from holdfast.stores.protocol import SUSPECT, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, ids, item, make, put
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InboxNotEmpty, RunEnded
-from holdfast.model import ENDED, Change, Filter, Kind, RunRecord, Status
-from holdfast.stores.base import ANY, Store
+from holdfast.kernel.model import ENDED, Change, Filter, Kind, RunRecord, Status
+from holdfast.stores.protocol import ANY, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import (
     LEASE,

@@ -10,13 +10,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from holdfast.errors import (
-    Claimed,
-    LeaseLost,
-    RunExists,
-)
-from holdfast.model import Change, Kind, Rewind, RunRecord, Status
-from holdfast.stores.base import Store
+from holdfast.errors import Claimed, LeaseLost, RunExists
+from holdfast.kernel.model import Change, Kind, Rewind, RunRecord, Status
+from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import ALL, LEASE, Author, Opening, after, item, make, put, refused, snapshot
 

@@ -19,11 +19,11 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from holdfast.clock import Clock
-from holdfast.model import Backlog, Document, Enlisted, Entry, Filter, Item, Order, RunRecord, Status, Write
-from holdfast.stores.base import LIVE, Outcome, Store
-from holdfast.stores.disk import Disk, File
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.kernel.clock import Clock
+from holdfast.kernel.model import Backlog, Document, Enlisted, Entry, Filter, Item, Order, RunRecord, Status, Write
+from holdfast.stores.files.disk import Disk, File
+from holdfast.stores.protocol import LIVE, Outcome, Store
+from holdfast.stores.sqlite.store import SqliteStore
 
 
 class Crash(BaseException):

@@ -16,19 +16,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.codec import Keyring
-from holdfast.engine import Holdfast, archive
-from holdfast.engine.define import StepFunction, Workflow, registered
-from holdfast.engine.driving import call, left_out, missing
-from holdfast.engine.execution import Execution
-from holdfast.engine.inputs import arguments_of
-from holdfast.engine.lease import Lease
-from holdfast.engine.outcomes import Parked, Raised, Returned
-from holdfast.engine.replay import leftover
-from holdfast.engine.run import Run
+from holdfast.engine.access.lease import Lease
+from holdfast.engine.admin import backup
+from holdfast.engine.app import Holdfast
+from holdfast.engine.execute.execute import call, left_out, missing
+from holdfast.engine.execute.inputs import arguments_of
+from holdfast.engine.run.handle import Run
+from holdfast.engine.workflow.declare import StepFunction, Workflow, registered
+from holdfast.engine.workflow.execution import Execution
+from holdfast.engine.workflow.outcomes import Parked, Raised, Returned
+from holdfast.engine.workflow.replay import leftover
 from holdfast.errors import DefinitionChanged, NonDeterminism, Redacted, UsageError, ValueRefused, WorkflowMissing
-from holdfast.model import Filter, RunRecord, Status
-from holdfast.stores.base import Store
+from holdfast.kernel.model import Filter, RunRecord, Status
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.still import open_still
 
@@ -47,7 +48,7 @@ def save_history(run: Run, path: str | os.PathLike[str]) -> None:
     record = run._record()
     if record.queue is None:
         raise UsageError(f"run {run.id!r} is driven by hand, so there is no workflow to replay it")
-    archive._backup(run._store, os.fspath(path), {record.uid, *(link.uid for link in record.lineage)})
+    backup._backup(run._store, os.fspath(path), {record.uid, *(link.uid for link in record.lineage)})
 
 
 def replay(
@@ -59,7 +60,7 @@ def replay(
     """
     clock = ManualClock()
     store = MemoryStore(clock=clock)
-    archive.take_in(store, os.fspath(path))
+    backup.take_in(store, os.fspath(path))
     record = max(store.find(Filter(hidden=None), limit=1000), key=lambda record: len(record.lineage))
     clock.advance(max(record.updated_at - clock.now(), 0) / 1_000_000)
     hf = open_still(_Unchanging(store), keys=keys)

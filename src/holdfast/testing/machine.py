@@ -31,7 +31,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 import holdfast
-from holdfast.engine.run import Run
+from holdfast.engine.run.handle import Run
 from holdfast.errors import (
     Claimed,
     NoCheckpoint,
@@ -44,8 +44,8 @@ from holdfast.errors import (
     UndoFailed,
     UsageError,
 )
-from holdfast.model import ENDED, Kind, Status
-from holdfast.stores.base import LIVE
+from holdfast.kernel.model import ENDED, Kind, Status
+from holdfast.stores.protocol import LIVE
 from holdfast.testing.machine_model import Asked, Deed, Done, Moment, Twin
 from holdfast.testing.machine_stage import LEASE, Stage
 from holdfast.testing.machine_world import UNDOS, WORLD, Died, compute, exact, put, texts, values

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.engine import Holdfast
-from holdfast.engine.run import Run
-from holdfast.model import ENDED, Kind, Status
+from holdfast.engine.app import Holdfast
+from holdfast.engine.run.handle import Run
+from holdfast.kernel.model import ENDED, Kind, Status
 from holdfast.testing.machine_world import exact
 
 # --- the model

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Any
 
-from holdfast.stores.disk import Disk, File
+from holdfast.stores.files.disk import Disk, File
 
 Tree = dict[str, bytes | None]  # by relative path; None: a folder
 _Moment = dict[str, "_Content | _Names"]  # the names in a folder

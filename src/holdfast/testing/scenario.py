@@ -21,14 +21,14 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.codec import Keyring
-from holdfast.engine import Holdfast
-from holdfast.engine.run import Run
-from holdfast.engine.undo import undo_function
+from holdfast.engine.app import Holdfast
+from holdfast.engine.control.undo import undo_function
+from holdfast.engine.run.handle import Run
 from holdfast.errors import RunEnded, RunNotFound, Uncertain
-from holdfast.model import ENDED, Kind, Status
-from holdfast.stores.base import Store
-from holdfast.stores.files import FilesStore
+from holdfast.kernel.model import ENDED, Kind, Status
+from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore, _shared
+from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.crash import CrashDisk, CrashSqliteStore, CrashStore, Fuse
 from holdfast.testing.still import open_still

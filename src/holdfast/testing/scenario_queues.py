@@ -7,12 +7,12 @@ is one run, a tick is one run, no more are held than the queue allows, and what 
 from __future__ import annotations
 
 import holdfast
-from holdfast.engine.drive import drive
-from holdfast.engine.driving import drive_taken
-from holdfast.engine.intake import Intake
-from holdfast.engine.run import Run
-from holdfast.engine.schedules import fire
-from holdfast.model import ENDED, Limits, Order
+from holdfast.engine.execute.execute import drive_taken
+from holdfast.engine.operations import drive
+from holdfast.engine.run.handle import Run
+from holdfast.engine.worker.intake import Intake
+from holdfast.engine.worker.schedules import fire
+from holdfast.kernel.model import ENDED, Limits, Order
 from holdfast.testing.clock import START
 from holdfast.testing.scenario import Desk
 from holdfast.testing.scenario_workflows import think

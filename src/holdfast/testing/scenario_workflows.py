@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import Any
 
 import holdfast
-from holdfast.engine.acts import Done, this_step
-from holdfast.engine.run import Run
+from holdfast.engine.run.handle import Run
+from holdfast.engine.workflow.effect_step import Done, this_step
 from holdfast.errors import NotDone, RunNotFound, TimedOut
-from holdfast.model import ENDED, Kind, Status
+from holdfast.kernel.model import ENDED, Kind, Status
 from holdfast.testing.scenario import Desk, Part, World, _now
 
 # --- steps

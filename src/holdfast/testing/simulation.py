@@ -17,18 +17,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
-from holdfast.engine import Holdfast
-from holdfast.engine.acts import this_step
-from holdfast.engine.define import registered_names
-from holdfast.engine.drive import drive
-from holdfast.engine.driving import drive_on
-from holdfast.engine.inputs import QUEUE
-from holdfast.engine.run import Run
+from holdfast.engine.app import Holdfast
+from holdfast.engine.execute.execute import drive_on
+from holdfast.engine.execute.inputs import QUEUE
+from holdfast.engine.operations import drive
+from holdfast.engine.run.handle import Run
+from holdfast.engine.workflow.declare import registered_names
+from holdfast.engine.workflow.effect_step import this_step
 from holdfast.errors import Claimed, HoldfastError, InboxNotEmpty, LeaseLost
-from holdfast.journal import verify
-from holdfast.model import ENDED, Append, Create, Entry, Filter, Item, Kind, RunRecord, Status, Write
-from holdfast.stores.base import LIVE, LOOK_EVERY, Outcome, Store
+from holdfast.kernel.journal import verify
+from holdfast.kernel.model import ENDED, Append, Create, Entry, Filter, Item, Kind, RunRecord, Status, Write
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.protocol import LIVE, LOOK_EVERY, Outcome, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.crash import Crash
 from holdfast.testing.still import open_still

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from holdfast.codec import Codec, Keyring
-from holdfast.commit import Committer, Ticket
-from holdfast.engine import MAX_BYTES, Engine, Holdfast
-from holdfast.engine.execution import Execution
-from holdfast.engine.watch import Watch
-from holdfast.engine.worker import Worker
-from holdfast.model import RunRecord
-from holdfast.stores.base import Store
+from holdfast.engine.access.commit import Committer, Ticket
+from holdfast.engine.app import MAX_BYTES, Engine, Holdfast
+from holdfast.engine.worker.heartbeat import Worker
+from holdfast.engine.worker.inbox_watch import Watch
+from holdfast.engine.workflow.execution import Execution
+from holdfast.kernel.model import RunRecord
+from holdfast.stores.protocol import Store
 
 LEASE = 3600.0  # longer than any test, so that no heartbeat comes in between
 

@@ -14,12 +14,12 @@ from collections import Counter
 from hashlib import blake2b
 from typing import Any
 
-from holdfast.engine.run import Run
+from holdfast.engine.run.handle import Run
 from holdfast.errors import Claimed, HoldfastError, Redacted, RunNotFound
-from holdfast.fold import name_in
-from holdfast.model import Filter, Kind, Status
-from holdfast.stores.base import Store
-from holdfast.stores.files import FilesStore
+from holdfast.kernel.fold import name_in
+from holdfast.kernel.model import Filter, Kind, Status
+from holdfast.stores.files.store import FilesStore
+from holdfast.stores.protocol import Store
 from holdfast.testing.crash import Crash, Fuse
 from holdfast.testing.powerloss import Platter, PowerLossDisk, fingerprint
 from holdfast.testing.scenario import Desk, FilesSite, Part, Seen, Site, at_work

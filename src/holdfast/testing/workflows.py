@@ -18,16 +18,16 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from holdfast.codec import expand, from_text
-from holdfast.engine import Holdfast
-from holdfast.engine.acts import this_step
-from holdfast.engine.define import StepFunction, Workflow, current_scope
-from holdfast.engine.execution import Execution
-from holdfast.engine.run import Run
+from holdfast.engine.app import Holdfast
+from holdfast.engine.run.handle import Run
+from holdfast.engine.workflow.declare import StepFunction, Workflow, current_scope
+from holdfast.engine.workflow.effect_step import this_step
+from holdfast.engine.workflow.execution import Execution
 from holdfast.errors import Claimed, HoldfastError, RunEnded, UsageError
-from holdfast.model import ENDED, Create, Filter, RunRecord, Status, Write
-from holdfast.stores.base import Outcome, Store
-from holdfast.stores.files import FilesStore
+from holdfast.kernel.model import ENDED, Create, Filter, RunRecord, Status, Write
+from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.protocol import Outcome, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.crash import Crash, CrashDisk, CrashSqliteStore, CrashStore, Fuse
 from holdfast.testing.still import open_still

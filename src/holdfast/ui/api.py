@@ -25,8 +25,8 @@ from starlette.routing import BaseRoute, Route
 import holdfast.ui.paths  # noqa: F401  # makes {run:part} known to routes
 from holdfast.ui import openapi
 from holdfast.ui.calls import Call
+from holdfast.ui.idempotency import Given
 from holdfast.ui.live import Event
-from holdfast.ui.once import Given
 from holdfast.ui.openapi import LINES
 from holdfast.ui.operations import TABLE, Operation, perform
 from holdfast.ui.problems import Refused, answer_of, problem_of

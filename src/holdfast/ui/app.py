@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.templating import Jinja2Templates
 
 import holdfast
-from holdfast.engine import Holdfast
+from holdfast.engine.app import Holdfast
 from holdfast.ui.guard import Guard, wants_page
 from holdfast.ui.problems import Refused
 from holdfast.ui.security import LOOPBACK, Tokens

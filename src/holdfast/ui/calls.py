@@ -9,11 +9,11 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from holdfast.engine import Holdfast
-from holdfast.engine.run import Run
+from holdfast.engine.app import Holdfast
+from holdfast.engine.run.handle import Run
 from holdfast.errors import NoCheckpoint, RunNotFound
-from holdfast.model import RunRecord
-from holdfast.stores.base import check_id
+from holdfast.kernel.model import RunRecord
+from holdfast.stores.protocol import check_id
 from holdfast.ui.holders import living
 from holdfast.ui.problems import Refused
 from holdfast.ui.security import Person

@@ -7,14 +7,14 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from holdfast.engine import schedules
-from holdfast.engine.drive import drive
-from holdfast.model import Filter, Status
+from holdfast.engine.operations import drive
+from holdfast.engine.worker import schedules
+from holdfast.kernel.model import Filter, Status
 from holdfast.ui import shapes
-from holdfast.ui.acting import to_begin
 from holdfast.ui.calls import Call, Plain
 from holdfast.ui.holders import HELD
 from holdfast.ui.shapes import queue_view
+from holdfast.ui.write_ops import to_begin
 from holdfast.views import ScheduleInfo, moment
 
 

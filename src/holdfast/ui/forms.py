@@ -13,7 +13,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engine.pauses import is_breakpoint
+from holdfast.engine.control.questions import is_breakpoint
 from holdfast.views import Field, Question
 
 Widget = Literal["line", "lines", "number", "radio", "select", "date", "time", "moment", "group"]

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable
 
 from holdfast.cli.flows import FLOW
 from holdfast.cli.remedies import command_line
-from holdfast.engine.queues import Settings, read_settings
-from holdfast.model import Filter, Status
-from holdfast.stores.base import Store
+from holdfast.engine.worker.queues import Settings, read_settings
+from holdfast.kernel.model import Filter, Status
+from holdfast.stores.protocol import Store
 from holdfast.views import RunInfo
 
 HELD = 1_000  # runs that are looked at to say who holds what

@@ -28,12 +28,12 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engine import Holdfast
-from holdfast.engine.define import current_scope, step, workflow
-from holdfast.engine.revived import HOOK as KIND
+from holdfast.engine.app import Holdfast
+from holdfast.engine.workflow.declare import current_scope, step, workflow
+from holdfast.engine.workflow.revived import HOOK as KIND
 from holdfast.errors import SecretMissing, StoreDamaged, UsageError
-from holdfast.model import Document, Kind
-from holdfast.stores.base import Store
+from holdfast.kernel.model import Document, Kind
+from holdfast.stores.protocol import Store
 
 QUEUE = "webhooks"
 WORKFLOW = "holdfast.webhook"

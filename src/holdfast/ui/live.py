@@ -17,10 +17,10 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
-from holdfast.engine import Holdfast
-from holdfast.engine.events import WARNING, tell
+from holdfast.engine.app import Holdfast
+from holdfast.engine.log import WARNING, tell
 from holdfast.errors import HoldfastError, RunDamaged, StoreUnusable
-from holdfast.model import RunRecord, Status
+from holdfast.kernel.model import RunRecord, Status
 from holdfast.ui.problems import Refused
 from holdfast.ui.shapes import etag_of
 

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
-from holdfast.engine import Holdfast
-from holdfast.engine.events import WARNING, tell
-from holdfast.engine.revived import KIND as REVIVED
-from holdfast.engine.revived import Revival
+from holdfast.engine.app import Holdfast
+from holdfast.engine.log import WARNING, tell
+from holdfast.engine.workflow.revived import KIND as REVIVED
+from holdfast.engine.workflow.revived import Revival
 from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreUnusable
-from holdfast.model import ENDED, Document, Entry, Filter, RunRecord, Status
+from holdfast.kernel.model import ENDED, Document, Entry, Filter, RunRecord, Status
 from holdfast.ui.hooks import EVENTS, QUEUE, WORKFLOW, Hook, Notice, deliver, hooks
 from holdfast.views import moment
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from sse_starlette.sse import AppStatus
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from holdfast.engine import Holdfast
+from holdfast.engine.app import Holdfast
 from holdfast.errors import UsageError
 from holdfast.ui.app import create_app
 from holdfast.ui.security import LOOPBACK, Tokens, new_token

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 from anyio import CapacityLimiter, to_thread
 from msgspec import Struct
 
-from holdfast.engine import Holdfast
+from holdfast.engine.app import Holdfast
+from holdfast.ui.idempotency import Once
 from holdfast.ui.live import Live
-from holdfast.ui.once import Once
 from holdfast.ui.security import LOOPBACK, Tokens
 
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from holdfast.engine.run import Run
+from holdfast.engine.run.handle import Run
 from holdfast.errors import RunNotFound
-from holdfast.model import ENDED
+from holdfast.kernel.model import ENDED
 from holdfast.ui import shapes
 from holdfast.ui.calls import Call
 from holdfast.ui.live import Event

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from holdfast.cli.rendering import one_line
 from holdfast.cli.story import AT_ONCE, fan_of, node_of, step_name, task_name
-from holdfast.engine.timing import TOLD_FROM
-from holdfast.fold import name_in
-from holdfast.model import Kind
+from holdfast.engine.workflow.timing import TOLD_FROM
+from holdfast.kernel.fold import name_in
+from holdfast.kernel.model import Kind
 from holdfast.views import EntryContents
 
 Look = Literal["work", "failed", "pause", "wait", "undo"]

@@ -14,7 +14,7 @@ from langgraph.types import Command
 
 import holdfast
 from holdfast import Keyring
-from holdfast.engine import rollback
+from holdfast.engine.control import rollback
 from holdfast.errors import (
     Claimed,
     DefinitionChanged,

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from holdfast.codec import to_text
 from holdfast.errors import NotStorable
 from holdfast.integrations.langgraph import HoldfastSaver, threads
-from holdfast.integrations.langgraph.marks import Look
-from holdfast.model import Kind
+from holdfast.integrations.langgraph.grown_list import Look
+from holdfast.kernel.model import Kind
 
 
 class Talk(TypedDict):

@@ -13,11 +13,12 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, StateGraph
 
-from holdfast.engine.drive import Settle
+from holdfast.engine.operations import Settle
 from holdfast.errors import NotStorable, RunNotFound
-from holdfast.integrations.langgraph import HoldfastSaver, cells, keeping
+from holdfast.integrations.langgraph import HoldfastSaver, threads_admin
+from holdfast.integrations.langgraph import values as cells
 from holdfast.integrations.langgraph.guard import Holder
-from holdfast.model import Kind
+from holdfast.kernel.model import Kind
 
 Opener = Callable[..., HoldfastSaver]
 
@@ -55,7 +56,7 @@ def test_a_copy_that_is_made_while_the_thread_is_pruned_stays_whole(
     fill(saver)
     other, copied = saver_of(), list[str]()
     name = "_shared_upto" if looking else "_rewrite"
-    real = getattr(keeping, name)
+    real = getattr(threads_admin, name)
 
     def late(*given: Any) -> Any:
         found = real(*given)
@@ -64,7 +65,7 @@ def test_a_copy_that_is_made_while_the_thread_is_pruned_stays_whole(
             other.copy_thread("t", "copy")
         return found
 
-    monkeypatch.setattr(keeping, name, late)
+    monkeypatch.setattr(threads_admin, name, late)
     saver.prune(["t"])
     fresh = saver_of()
     assert copied
@@ -78,7 +79,7 @@ def test_a_copy_that_begins_before_a_pruning_and_is_made_after_it_is_made_anew(
     saver: HoldfastSaver, saver_of: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(saver)
-    other, fork, pruned = saver_of(), keeping.fork, list[bool]()
+    other, fork, pruned = saver_of(), threads_admin.fork, list[bool]()
 
     def late(*given: Any, **how: Any) -> Any:
         made = fork(*given, **how)
@@ -93,7 +94,7 @@ def test_a_copy_that_begins_before_a_pruning_and_is_made_after_it_is_made_anew(
             except StopIteration as end:
                 return end.value
 
-    monkeypatch.setattr(keeping, "fork", late)
+    monkeypatch.setattr(threads_admin, "fork", late)
     saver.copy_thread("t", "copy")
     assert pruned
     assert numbers(saver_of(), "copy") == [3]
@@ -108,7 +109,7 @@ def test_a_pruning_that_died_in_between_is_finished_by_the_next(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(keeping, "_erase", die)
+        patch.setattr(threads_admin, "_erase", die)
         saver.prune(["t"])
     assert numbers(saver_of(), "t") == [3]
     assert not list(saver._hf.get("t").history(kind=Kind.REDACTED))

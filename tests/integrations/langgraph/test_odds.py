@@ -16,7 +16,8 @@ from langgraph.types import interrupt
 from pydantic import BaseModel, Field
 
 from holdfast.errors import NotStorable, Redacted, TooLarge
-from holdfast.integrations.langgraph import HoldfastSaver, cells, marks, threads
+from holdfast.integrations.langgraph import HoldfastSaver, grown_list, threads
+from holdfast.integrations.langgraph import values as cells
 from holdfast.integrations.langgraph.guard import lasts_after
 
 LONG = "x" * 5_000  # so that the state is stored by what changed
@@ -92,7 +93,7 @@ def test_a_message_that_changes_while_it_is_looked_at_is_stored_as_it_is_then(
 ) -> None:
     """Another thread changes it between the two: what is remembered of it, and its tree; whichever comes first."""
     message = HumanMessage(LONG, id="0")
-    add, tree = marks.Marks.add, cells.Cells.tree
+    add, tree = grown_list.Marks.add, cells.Cells.tree
 
     def change() -> None:
         message.content = "changed"
@@ -107,7 +108,7 @@ def test_a_message_that_changes_while_it_is_looked_at_is_stored_as_it_is_then(
             change()
         return made
 
-    monkeypatch.setattr(marks.Marks, "add", marking)
+    monkeypatch.setattr(grown_list.Marks, "add", marking)
     monkeypatch.setattr(cells.Cells, "tree", dumping)
     config = put(saver, named(), {"m": [message]})
     for n in range(3):

@@ -16,8 +16,8 @@ from langgraph.types import Interrupt, Send
 from pydantic import BaseModel, field_serializer
 
 from holdfast.codec import from_text, to_text
-from holdfast.integrations.langgraph.cells import Cells, typed
-from holdfast.integrations.langgraph.marks import Marks
+from holdfast.integrations.langgraph.grown_list import Marks
+from holdfast.integrations.langgraph.values import Cells, typed
 
 
 @dataclass

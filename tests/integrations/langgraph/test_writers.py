@@ -16,7 +16,7 @@ from langgraph.types import Command
 from holdfast import Holdfast
 from holdfast.errors import Claimed, LeaseLost, StoreUnusable
 from holdfast.integrations.langgraph import HoldfastSaver, layout, threads
-from holdfast.integrations.langgraph.pen import AFTER_VAIN
+from holdfast.integrations.langgraph.thread_writer import AFTER_VAIN
 
 
 def put(saver: HoldfastSaver, config: Any, value: Any) -> Any:

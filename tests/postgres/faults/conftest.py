@@ -22,7 +22,7 @@ from pgserver import Schemas, Server
 from trial import Crew, Trial
 
 import holdfast
-from holdfast.stores.postgres_schema import migrate
+from holdfast.stores.postgres.schema import migrate
 from holdfast.testing.contract_queues import QueueContract
 
 LEASE = 1.0  # seconds, of workers that are killed or stopped

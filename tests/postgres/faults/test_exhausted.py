@@ -12,7 +12,7 @@ from children import wait_until
 
 import holdfast
 from holdfast.errors import StoreBusy
-from holdfast.stores import postgres_link
+from holdfast.stores.postgres import connections
 
 # --- the pool
 
@@ -50,7 +50,7 @@ def test_a_step_that_keeps_the_only_connection_for_longer_than_the_lease_is_made
 def test_who_waits_too_long_for_a_connection_is_told_and_the_next_call_succeeds(
     fleet: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_link, "PATIENCE", 0.3)
+    monkeypatch.setattr(connections, "PATIENCE", 0.3)
     with holdfast.open(fleet.way("pool=1")) as hf:
         run = hf.enqueue(labour.booking, fleet.trial.world, 7, 2.0, id="slow")
         thread = threading.Thread(target=run.resume)
@@ -120,7 +120,7 @@ def test_a_server_without_a_free_connection_holds_nothing_up_for_good(
 ) -> None:
     fleet = fleets(own_url)
     fleet.trial.bears = (StoreBusy,)
-    monkeypatch.setattr(postgres_link, "PATIENCE", 0.5)  # of this process, which is to make room
+    monkeypatch.setattr(connections, "PATIENCE", 0.5)  # of this process, which is to make room
     crew = fleet.crew(fleet.command, 2)
     crew.fill()
     made, until = 0, 0.0

@@ -8,7 +8,7 @@ import pytest
 from pgdisk import SmallDisk
 
 from holdfast.errors import StoreBusy, StoreFull, StoreUnreachable
-from holdfast.stores import postgres_link
+from holdfast.stores.postgres import connections
 
 MEGABYTES = 80
 FULL_FOR, LONGEST = 1.5, 20.0  # seconds; until a worker has met it, and how much longer
@@ -34,7 +34,7 @@ def test_when_there_is_space_again_everything_goes_on(
     """The server may end itself when it cannot write its log: then it is started again, as a service would be."""
     fleet = fleets(furnished(small.url))
     fleet.trial.bears = (StoreFull, StoreUnreachable, StoreBusy)
-    monkeypatch.setattr(postgres_link, "PATIENCE", 0.5)  # of this process, which is to make space
+    monkeypatch.setattr(connections, "PATIENCE", 0.5)  # of this process, which is to make space
     crew = fleet.crew(fleet.command, 2)
     crew.fill()
     made, ended, until, before = 0, 0, 0.0, 0

@@ -9,9 +9,9 @@ import pytest
 from pgbouncer import Bouncer
 
 import holdfast
-from holdfast.model import Change, Kind, Status
+from holdfast.kernel.model import Change, Kind, Status
 from holdfast.stores import Store
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract import ProcessStoreContract
 from holdfast.testing.contract_author import LEASE, Author, after, item, make

@@ -15,7 +15,7 @@ from children import Child
 from pgserver import Schemas
 
 import holdfast
-from holdfast.stores.postgres_schema import migrate, migrations
+from holdfast.stores.postgres.schema import migrate, migrations
 
 RELEASES = Path(__file__).parents[1] / "releases"
 MIGRATE = (

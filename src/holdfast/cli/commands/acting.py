@@ -25,9 +25,9 @@ from holdfast.cli.prompts import AS_TEXT, YES, ask, can_ask
 from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import one_line, say, write_json
 from holdfast.cli.session import hints, open_questions
-from holdfast.engine import Holdfast
-from holdfast.engine.pauses import is_breakpoint
-from holdfast.engine.run import Run
+from holdfast.engine.app import Holdfast
+from holdfast.engine.control.questions import is_breakpoint
+from holdfast.engine.run.handle import Run
 from holdfast.errors import AnswerRefused, QuestionClosed, UsageError
 from holdfast.views import Question
 

@@ -12,7 +12,8 @@ from holdfast.cli.commands.lists import every_run
 from holdfast.cli.options import command, filter_options, runs_argument, with_store
 from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import counted, say, write_json
-from holdfast.engine import Holdfast, archive
+from holdfast.engine.admin import backup
+from holdfast.engine.app import Holdfast
 from holdfast.errors import StoreError, UsageError
 
 _LINES = 20  # of what is blocked or paused
@@ -94,11 +95,11 @@ def restore_command(hf: Holdfast, file: str, as_json: bool) -> None:
     take_in(hf, file, as_json=as_json)
 
 
-def take_in(hf: Holdfast, file: str, *, as_json: bool, words: archive.Words = archive.OF_BACKUPS) -> None:
+def take_in(hf: Holdfast, file: str, *, as_json: bool, words: backup.Words = backup.OF_BACKUPS) -> None:
     """Take in what is in a file, and tell what of it is blocked or paused, and how that goes on."""
     if not os.path.exists(file):
         raise FileNotFoundError(f"there is no file {file}")
-    found = archive.take_in(hf._store, file, words)
+    found = backup.take_in(hf._store, file, words)
     if as_json:
         write_json({"file": file, **found._asdict()})
         return
@@ -108,7 +109,7 @@ def take_in(hf: Holdfast, file: str, *, as_json: bool, words: archive.Words = ar
     _tell_resting("paused hook", found.hooks, lambda name: command_line("hook", name, options=["--resume"]))
 
 
-def _counts(found: archive.TakenIn) -> str:
+def _counts(found: backup.TakenIn) -> str:
     if found.already and not found.runs:
         were = "the run of the file is" if len(found.already) == 1 else f"all {len(found.already):,} runs of it are"
         return f"Nothing was taken in: {were} here already."

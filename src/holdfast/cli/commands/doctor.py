@@ -23,10 +23,10 @@ from holdfast.cli.options import DEFAULT_STORE, command, opened, path_of, store_
 from holdfast.cli.remedies import command_line, told_error
 from holdfast.cli.rendering import COLOURS, console, counted, one_line, say, span, write_json
 from holdfast.cli.session import is_attended, queue_words
-from holdfast.engine import Holdfast
-from holdfast.engine.rollback import NOT_UNDONE
+from holdfast.engine.app import Holdfast
+from holdfast.engine.control.rollback import NOT_UNDONE
 from holdfast.errors import HoldfastError, StoreDamaged
-from holdfast.stores.base import Examined
+from holdfast.stores.protocol import Examined
 
 LITTLE_SPACE = 1 << 30  # bytes free on the store's disk, below which it is told
 AUDITED = 200  # runs whose journals are verified without --full
@@ -161,8 +161,8 @@ def _sqlite(path: str) -> Iterator[Finding]:
     import sqlite3
     from contextlib import closing
 
-    from holdfast.stores.sqlite_damage import examine as examine_file
-    from holdfast.stores.sqlite_file import Q, connect_to_read
+    from holdfast.stores.sqlite.damage import examine as examine_file
+    from holdfast.stores.sqlite.file import Q, connect_to_read
 
     try:
         with closing(connect_to_read(path, sqlite3.Connection)) as db:

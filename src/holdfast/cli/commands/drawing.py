@@ -16,7 +16,7 @@ from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import one_line, printable, say, write_json
 from holdfast.cli.session import module_words
 from holdfast.cli.targets import TargetRefused, find_workflow, is_flow, is_graph
-from holdfast.engine.run import Run
+from holdfast.engine.run.handle import Run
 from holdfast.errors import GraphInvalid, UsageError
 
 Drawing = Callable[[Literal["mermaid", "svg"]], str]

@@ -28,10 +28,10 @@ from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import one_line, say, workflow_of, write_json
 from holdfast.cli.session import Session, died, module_words, worker_command
 from holdfast.cli.targets import find_workflow, fitted, is_flow
-from holdfast.engine import Holdfast
-from holdfast.engine.run import Run
+from holdfast.engine.app import Holdfast
+from holdfast.engine.run.handle import Run
 from holdfast.errors import RunNotFound, UsageError, WorkflowMissing
-from holdfast.model import ENDED, Status
+from holdfast.kernel.model import ENDED, Status
 from holdfast.views import RunInfo
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # none that are mistaken for each other

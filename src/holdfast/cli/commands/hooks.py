@@ -11,7 +11,7 @@ from holdfast.cli.commands.service import told_on
 from holdfast.cli.options import command, only_one, options_given, with_store
 from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import columns, one_line, say, write_json
-from holdfast.engine import Holdfast
+from holdfast.engine.app import Holdfast
 from holdfast.errors import UsageError
 
 EVENTS = ("question.asked", "run.completed", "run.failed", "run.cancelled")

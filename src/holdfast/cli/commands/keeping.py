@@ -23,7 +23,7 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.remedies import told_error
 from holdfast.cli.rendering import counted, one_line, say, write_json
-from holdfast.engine import Holdfast
+from holdfast.engine.app import Holdfast
 from holdfast.errors import HoldfastError, UsageError
 
 _PREVIEW = 20

@@ -12,7 +12,7 @@ from holdfast.cli.remedies import command_line, told_error
 from holdfast.cli.rendering import RUN_TITLES, ago, columns, one_line, run_rows, say, write_json
 from holdfast.cli.session import dead_of
 from holdfast.cli.unfinished import rolling_back
-from holdfast.engine import Holdfast
+from holdfast.engine.app import Holdfast
 from holdfast.errors import KeyMissing, RunError
 from holdfast.views import Field, Question, RunInfo
 

@@ -33,22 +33,13 @@ from holdfast.cli.rendering import (
     workflow_of,
     write_json,
 )
-from holdfast.cli.session import (
-    DIED,
-    died,
-    hints,
-    is_attended,
-    open_questions,
-    open_runs,
-    outcome,
-    worker_command,
-)
+from holdfast.cli.session import DIED, died, hints, is_attended, open_questions, open_runs, outcome, worker_command
 from holdfast.cli.story import fan_of, task_name
 from holdfast.cli.unfinished import rolling_back, untaken_answers
-from holdfast.engine import Holdfast
-from holdfast.engine.run import Run
+from holdfast.engine.app import Holdfast
+from holdfast.engine.run.handle import Run
 from holdfast.errors import KeyMissing, RunDamaged, RunNotFound, UsageError
-from holdfast.model import Kind, Status
+from holdfast.kernel.model import Kind, Status
 from holdfast.views import EntryContents, EntryInfo, RunInfo, StepInfo
 
 _STEPS = 20  # lines of steps that `show` has

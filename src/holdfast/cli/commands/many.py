@@ -27,10 +27,10 @@ from holdfast.cli.options import (
 )
 from holdfast.cli.remedies import told_error
 from holdfast.cli.rendering import RUN_TITLES, columns, counted, one_line, run_rows, say, write_json
-from holdfast.engine import Holdfast
-from holdfast.engine.run import Run
+from holdfast.engine.app import Holdfast
+from holdfast.engine.run.handle import Run
 from holdfast.errors import HoldfastError, RunError, UsageError
-from holdfast.model import Status
+from holdfast.kernel.model import Status
 from holdfast.views import RunInfo
 
 PREVIEW = 20  # runs that are shown before one agrees

@@ -14,7 +14,8 @@ from holdfast.cli.codes import DAMAGED, DONE, REFUSED
 from holdfast.cli.commands.archives import take_in
 from holdfast.cli.options import command, opened, store_option
 from holdfast.cli.rendering import COLOURS, console, one_line, say, write_json
-from holdfast.engine import Holdfast, archive
+from holdfast.engine.admin import backup
+from holdfast.engine.app import Holdfast
 from holdfast.errors import StoreNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def import_command(
             raise UsageError(f"where are the runs of {source}? name their folder: `holdfast import {source} PATH`")
         if dry_run or prefix is not None:
             raise UsageError(f"{source}: --dry-run and --prefix are for other systems: {', '.join(systems())}")
-        take_in(ctx.with_resource(opened(store, make=True)), source, as_json=as_json, words=archive.OF_EXPORTS)
+        take_in(ctx.with_resource(opened(store, make=True)), source, as_json=as_json, words=backup.OF_EXPORTS)
         return
     reader = _reader(source)
     hf = ctx.with_resource(_nothing_written(store) if dry_run else opened(store, make=True))

@@ -7,23 +7,14 @@ from typing import Any
 import click
 
 from holdfast.cli.flows import load, variables_of
-from holdfast.cli.options import (
-    JSON,
-    PAIR,
-    by_option,
-    by_option_of,
-    command,
-    only_one,
-    options_given,
-    with_store,
-)
+from holdfast.cli.options import JSON, PAIR, by_option, by_option_of, command, only_one, options_given, with_store
 from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import ago, clock, columns, one_line, say, write_json
 from holdfast.cli.targets import TargetRefused, find_workflow, fitted, is_flow
-from holdfast.engine import Holdfast
-from holdfast.engine.drive import drive
-from holdfast.engine.inputs import QUEUE
-from holdfast.engine.schedules import CATCH_UP, set_schedule
+from holdfast.engine.app import Holdfast
+from holdfast.engine.execute.inputs import QUEUE
+from holdfast.engine.operations import drive
+from holdfast.engine.worker.schedules import CATCH_UP, set_schedule
 from holdfast.errors import UsageError
 from holdfast.views import QueueInfo, ScheduleInfo
 

@@ -15,8 +15,8 @@ from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import clock, counted, one_line, say, write_json
 from holdfast.cli.session import prints_elsewhere
 from holdfast.cli.targets import TargetRefused, import_named, is_flow
-from holdfast.engine import MAX_CRASHES, Holdfast
-from holdfast.engine.define import registered_names
+from holdfast.engine.app import MAX_CRASHES, Holdfast
+from holdfast.engine.workflow.declare import registered_names
 from holdfast.errors import UsageError
 
 

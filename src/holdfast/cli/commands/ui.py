@@ -7,7 +7,7 @@ import click
 from holdfast.cli.options import command, module_option, with_store
 from holdfast.cli.rendering import say, write_json
 from holdfast.cli.session import told_to_end
-from holdfast.engine import Holdfast
+from holdfast.engine.app import Holdfast
 from holdfast.errors import ExtraMissing
 
 

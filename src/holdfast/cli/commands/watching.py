@@ -13,9 +13,9 @@ from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import is_read, one_line, say, workflow_of
 from holdfast.cli.session import LOOK, Session, Terminated, died, told_to_end
 from holdfast.cli.story import Follower
-from holdfast.engine import Holdfast
-from holdfast.engine.run import Run
-from holdfast.model import ENDED, Status
+from holdfast.engine.app import Holdfast
+from holdfast.engine.run.handle import Run
+from holdfast.kernel.model import ENDED, Status
 
 _WONDER = 2.0  # seconds between two looks whether somebody drives it still
 

@@ -12,10 +12,10 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.codec import Tree
-from holdfast.engine.journals import Journals
+from holdfast.engine.access.journal_reader import Journals
 from holdfast.integrations.langgraph.layout import header_of, tasks_in
-from holdfast.journal import Data, is_live, live_ranges
-from holdfast.model import Kind, RunRecord
+from holdfast.kernel.journal import Data, is_live, live_ranges
+from holdfast.kernel.model import Kind, RunRecord
 
 Key = tuple[str, str]  # namespace and id of a checkpoint
 

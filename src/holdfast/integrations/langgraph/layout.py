@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from holdfast.codec import Tree, diff
 from holdfast.codec.tree import TAG
-from holdfast.journal import Data
+from holdfast.kernel.journal import Data
 
 BETWEEN = "|"  # the parts of a namespace
 TASK = ":"  # a part of a namespace, and the task that it is the graph of

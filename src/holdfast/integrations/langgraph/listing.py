@@ -9,13 +9,13 @@ from typing import Any
 from langgraph.checkpoint.base import CheckpointTuple
 from msgspec import Struct
 
-from holdfast.engine.drive import Op, Read
+from holdfast.engine.operations import Op, Read
 from holdfast.errors import RunNotFound
-from holdfast.integrations.langgraph.cells import Cells
 from holdfast.integrations.langgraph.index import Found
 from holdfast.integrations.langgraph.reading import checkpoint_tuple, read_all
 from holdfast.integrations.langgraph.threads import WORKFLOW, Threads
-from holdfast.model import Filter, RunRecord
+from holdfast.integrations.langgraph.values import Cells
+from holdfast.kernel.model import Filter, RunRecord
 
 PAGE = 50  # checkpoints
 

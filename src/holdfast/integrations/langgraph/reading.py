@@ -18,12 +18,12 @@ from msgspec import Struct
 from holdfast.codec import Tree, patch
 from holdfast.errors import Redacted, RunNotFound
 from holdfast.integrations.langgraph import layout
-from holdfast.integrations.langgraph.cells import Cells
 from holdfast.integrations.langgraph.index import Found, Index
 from holdfast.integrations.langgraph.layout import Contents, Header, tasks_in
 from holdfast.integrations.langgraph.threads import Threads
-from holdfast.journal import Data, is_live, live_ranges
-from holdfast.model import RunRecord
+from holdfast.integrations.langgraph.values import Cells
+from holdfast.kernel.journal import Data, is_live, live_ranges
+from holdfast.kernel.model import RunRecord
 
 T = TypeVar("T")
 

@@ -26,18 +26,18 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.codec import Keyring, Tree
-from holdfast.commit import Ticket
-from holdfast.engine import MAX_BYTES, Holdfast, open
-from holdfast.engine.drive import Op, Read, drive, drive_async
-from holdfast.engine.worker import DEFAULT_LEASE
+from holdfast.engine.access.commit import Ticket
+from holdfast.engine.app import MAX_BYTES, Holdfast, open
+from holdfast.engine.operations import Op, Read, drive, drive_async
+from holdfast.engine.worker.heartbeat import DEFAULT_LEASE
 from holdfast.errors import UsageError
-from holdfast.integrations.langgraph import keeping, listing, reading
-from holdfast.integrations.langgraph.cells import Cells, by_id, check_serde
+from holdfast.integrations.langgraph import listing, reading, threads_admin
+from holdfast.integrations.langgraph.grown_list import Look
 from holdfast.integrations.langgraph.guard import Guard, ends_with, lasts_after
 from holdfast.integrations.langgraph.layout import Contents, Header, task_data
-from holdfast.integrations.langgraph.marks import Look
-from holdfast.integrations.langgraph.pen import Pen
+from holdfast.integrations.langgraph.thread_writer import Pen
 from holdfast.integrations.langgraph.threads import Act, Threads
+from holdfast.integrations.langgraph.values import Cells, by_id, check_serde
 
 DIGITS = 12  # of a channel's version
 _APART = ("id", "channel_values", "channel_versions", "versions_seen")  # of a checkpoint: kept in forms of their own
@@ -323,35 +323,35 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         """Delete a thread. What a copy of it shares stays, for the copy."""
-        self._run(keeping.delete(self._threads, str(thread_id)))
+        self._run(threads_admin.delete(self._threads, str(thread_id)))
 
     async def adelete_thread(self, thread_id: str) -> None:
         """The same, awaited."""
-        await self._await(keeping.delete(self._threads, str(thread_id)))
+        await self._await(threads_admin.delete(self._threads, str(thread_id)))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Make a thread with the history of another one. Nothing is copied: the new one is a fork."""
-        self._run(keeping.copy(self._threads, str(source_thread_id), str(target_thread_id)))
+        self._run(threads_admin.copy(self._threads, str(source_thread_id), str(target_thread_id)))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """The same, awaited."""
-        await self._await(keeping.copy(self._threads, str(source_thread_id), str(target_thread_id)))
+        await self._await(threads_admin.copy(self._threads, str(source_thread_id), str(target_thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints, of all threads, whose metadata have one of these as ``run_id``."""
-        self._run(keeping.delete_for_runs(self._threads, self._cells, run_ids))
+        self._run(threads_admin.delete_for_runs(self._threads, self._cells, run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """The same, awaited."""
-        await self._await(keeping.delete_for_runs(self._threads, self._cells, run_ids))
+        await self._await(threads_admin.delete_for_runs(self._threads, self._cells, run_ids))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Delete all checkpoints of threads but the newest of each namespace, or (``"delete"``) all of them."""
-        self._run(keeping.prune(self._threads, self._cells, [str(id) for id in thread_ids], strategy))
+        self._run(threads_admin.prune(self._threads, self._cells, [str(id) for id in thread_ids], strategy))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """The same, awaited."""
-        await self._await(keeping.prune(self._threads, self._cells, [str(id) for id in thread_ids], strategy))
+        await self._await(threads_admin.prune(self._threads, self._cells, [str(id) for id in thread_ids], strategy))
 
     # --- channels
 

@@ -11,16 +11,16 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast.clock import SystemClock
-from holdfast.commit import Ticket
-from holdfast.engine import Holdfast
-from holdfast.engine.drive import Nap, Op, Read, Settle, drive
+from holdfast.engine.access.commit import Ticket
+from holdfast.engine.app import Holdfast
+from holdfast.engine.operations import Nap, Op, Read, Settle, drive
 from holdfast.errors import DefinitionChanged, LeaseLost, RunBlocked, RunEnded, RunNotFound
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.index import Index
-from holdfast.integrations.langgraph.pen import Parked, Pen
-from holdfast.model import ENDED, Append, Change, Create, RunRecord, Status
-from holdfast.stores.base import check_here, check_id
+from holdfast.integrations.langgraph.thread_writer import Parked, Pen
+from holdfast.kernel.clock import SystemClock
+from holdfast.kernel.model import ENDED, Append, Change, Create, RunRecord, Status
+from holdfast.stores.protocol import check_here, check_id
 
 WORKFLOW = "langgraph"
 AT_HAND = 1_000  # threads

@@ -76,6 +76,6 @@ def routes() -> list[BaseRoute]:
 
 def _graph_style(request: Request) -> Response:
     """How pictures of graphs look: it is made with them, and stands apart, since pages allow no style of their own."""
-    from holdfast.graph.svg import stylesheet
+    from holdfast.graph.draw.svg import stylesheet
 
     return Response(stylesheet(), media_type="text/css", headers={"Cache-Control": "max-age=3600"})

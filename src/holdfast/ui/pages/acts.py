@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from holdfast.engine.pauses import is_breakpoint
+from holdfast.engine.control.questions import is_breakpoint
 from holdfast.errors import AnswerRefused, NoCheckpoint, QuestionClosed, UndoFailed
 from holdfast.ui import forms, shapes
 from holdfast.ui.guard import own_path

@@ -16,8 +16,8 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from holdfast.engine import Holdfast
-from holdfast.engine.run import Run
+from holdfast.engine.app import Holdfast
+from holdfast.engine.run.handle import Run
 from holdfast.errors import RunNotFound
 from holdfast.ui.operations import perform
 from holdfast.ui.pages.addresses import with_query

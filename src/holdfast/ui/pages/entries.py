@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.cli.about import about
 from holdfast.cli.rendering import short
-from holdfast.engine.run import Run
+from holdfast.engine.run.handle import Run
 from holdfast.errors import HoldfastError
 from holdfast.views import RunInfo
 

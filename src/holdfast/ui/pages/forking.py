@@ -9,11 +9,11 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 from starlette.responses import Response
 
-from holdfast.engine.pauses import is_breakpoint
-from holdfast.engine.run import Run
+from holdfast.engine.control.questions import is_breakpoint
+from holdfast.engine.run.handle import Run
 from holdfast.errors import AnswerRefused, HoldfastError
 from holdfast.forms import load_form
-from holdfast.model import Kind
+from holdfast.kernel.model import Kind
 from holdfast.ui import forms, shapes
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask

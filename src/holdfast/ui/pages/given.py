@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.cli.flows import FLOW
-from holdfast.engine.define import Workflow, registered
-from holdfast.engine.run import Run
+from holdfast.engine.run.handle import Run
+from holdfast.engine.workflow.declare import Workflow, registered
 from holdfast.views import RunInfo
 
 _PLAIN = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from holdfast.engine import Holdfast
-from holdfast.engine.run import Run
+from holdfast.engine.app import Holdfast
+from holdfast.engine.run.handle import Run
 
 MOST = 64  # handles at hand
 MOST_ENTRIES = 300_000  # that they have read, all together

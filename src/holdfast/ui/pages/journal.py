@@ -6,10 +6,10 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.cli.about import about
-from holdfast.engine.outputs import stretches
-from holdfast.engine.run import Run
+from holdfast.engine.run.handle import Run
+from holdfast.engine.run.outputs import stretches
 from holdfast.errors import RunDamaged
-from holdfast.model import Kind
+from holdfast.kernel.model import Kind
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
 from holdfast.ui.pages.run import frame, head

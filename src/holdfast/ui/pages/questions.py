@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.engine import Holdfast
-from holdfast.engine.pauses import is_breakpoint
+from holdfast.engine.app import Holdfast
+from holdfast.engine.control.questions import is_breakpoint
 from holdfast.errors import HoldfastError
-from holdfast.model import Status
+from holdfast.kernel.model import Status
 from holdfast.ui.forms import Control, controls, placed
 from holdfast.ui.pages.addresses import with_query
 from holdfast.ui.pages.asking import Ask

@@ -12,9 +12,9 @@ from starlette.responses import Response
 
 from holdfast.cli.story import task_name
 from holdfast.cli.unfinished import untaken_answers
-from holdfast.engine.run import Run
+from holdfast.engine.run.handle import Run
 from holdfast.errors import ExtraMissing, HoldfastError, KeyMissing, Redacted, RunDamaged
-from holdfast.model import ENDED, Kind, Status
+from holdfast.kernel.model import ENDED, Kind, Status
 from holdfast.ui.chart import Chart, chart
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
@@ -159,8 +159,8 @@ class Picture(Struct, frozen=True):
 
 def picture(run: Run) -> Picture:
     """The picture of a run; an empty one if it is of no graph."""
-    from holdfast.graph.drawing import drawn
-    from holdfast.graph.svg import svg
+    from holdfast.graph.draw.run_path import drawn
+    from holdfast.graph.draw.svg import svg
 
     try:
         found = drawn(run)

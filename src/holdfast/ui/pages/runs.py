@@ -11,10 +11,10 @@ from starlette.responses import Response
 
 from holdfast.cli.about import about
 from holdfast.cli.rendering import short
-from holdfast.engine import Holdfast
-from holdfast.engine.define import registered_names
+from holdfast.engine.app import Holdfast
+from holdfast.engine.workflow.declare import registered_names
 from holdfast.errors import HoldfastError
-from holdfast.model import ENDED, Kind, Status
+from holdfast.kernel.model import ENDED, Kind, Status
 from holdfast.ui import shapes
 from holdfast.ui.pages.addresses import with_query
 from holdfast.ui.pages.asking import Ask

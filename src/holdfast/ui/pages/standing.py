@@ -15,8 +15,8 @@ from msgspec import Struct
 from holdfast.cli.remedies import in_commands
 from holdfast.cli.rendering import note_on
 from holdfast.cli.unfinished import rolling_back
-from holdfast.engine import Holdfast
-from holdfast.model import Status
+from holdfast.engine.app import Holdfast
+from holdfast.kernel.model import Status
 from holdfast.ui.holders import has_died, living, neglected, worker_command
 from holdfast.ui.pages.questions import asked
 from holdfast.ui.problems import without_place

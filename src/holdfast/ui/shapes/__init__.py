@@ -3,7 +3,34 @@
 from __future__ import annotations
 
 from holdfast.ui.shapes.common import Rate
-from holdfast.ui.shapes.given import (
+from holdfast.ui.shapes.requests import (
+    Answer,
+    AtQuery,
+    AuditQuery,
+    Cancel,
+    CancelSeveral,
+    CompareQuery,
+    EntriesQuery,
+    EventQuery,
+    Fork,
+    HistoryQuery,
+    Message,
+    Nothing,
+    OutputQuery,
+    Paging,
+    Prune,
+    QuestionQuery,
+    QueueChange,
+    Redact,
+    Resolve,
+    Rollback,
+    RunQuery,
+    Several,
+    Start,
+    Timetable,
+    ToQuery,
+)
+from holdfast.ui.shapes.responses import (
     Audit,
     Comparison,
     Counts,
@@ -38,33 +65,6 @@ from holdfast.ui.shapes.given import (
     etag_of,
     queue_view,
     run_view,
-)
-from holdfast.ui.shapes.taken import (
-    Answer,
-    AtQuery,
-    AuditQuery,
-    Cancel,
-    CancelSeveral,
-    CompareQuery,
-    EntriesQuery,
-    EventQuery,
-    Fork,
-    HistoryQuery,
-    Message,
-    Nothing,
-    OutputQuery,
-    Paging,
-    Prune,
-    QuestionQuery,
-    QueueChange,
-    Redact,
-    Resolve,
-    Rollback,
-    RunQuery,
-    Several,
-    Start,
-    Timetable,
-    ToQuery,
 )
 
 __all__ = [

@@ -1,0 +1,49 @@
+"""Messages to a run, from anybody: they wait in its inbox until its workflow receives them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.argument_checks import check_texts
+from holdfast.engine.operations import Op, Read
+from holdfast.errors import RunEnded, UsageError
+from holdfast.kernel.journal import Data
+from holdfast.kernel.model import ENDED, RunRecord
+
+if TYPE_CHECKING:
+    from holdfast.engine.app import Engine
+    from holdfast.engine.run.handle import Run
+
+
+def send(
+    run: Run, message: Any, *, topic: str | None = None, key: str | None = None, by: str | None = None
+) -> Op[bool]:
+    """Send a message to the run, for its workflow to ``receive``. A message with a ``key`` is sent once: False if it
+    was sent before.
+    """
+    check_texts(topic=topic, key=key, by=by)
+    record = yield Read(run._record)
+    if record.queue is None:
+        raise UsageError(f"run {run.id!r} is driven by hand, so nothing receives messages there")
+    if record.status in ENDED:
+        raise RunEnded(run.id, f"it is {record.status}, so nothing receives the message")
+    unique = f"key/{run._journals.blind(record, key)}" if key is not None else run._store.clock.random_bytes(12).hex()
+    return (yield from post_message(run._engine, record, message, topic, unique, by))
+
+
+def was_posted(engine: Engine, record: RunRecord, unique: str) -> bool:
+    """Whether the message was left with the run before, by a sender who died before it could say so."""
+    key = f"message:{unique}"
+    return key in engine.store.taken(record.uid) or any(item.key == key for item in engine.store.inbox(record.uid))
+
+
+def post_message(
+    engine: Engine, record: RunRecord, message: Any, topic: str | None, unique: str, by: str | None
+) -> Op[bool]:
+    """Leave a message in the inbox of a run; False if this one was left there before."""
+    data: Data = {"topic": topic, "value": engine.codec.encode(message, "message"), "by": by}
+    item = engine.journals.item(record, f"message:{unique}", "message", data, wakes=True)
+    posted = bool((yield Read(lambda: engine.store.post(record.uid, item))))
+    engine.watch.tell(record.uid)
+    engine.bell.ring()
+    return posted

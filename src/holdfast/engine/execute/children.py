@@ -1,0 +1,346 @@
+"""Workflows as parts of workflows: a child is a run of its own, with a link to its parent.
+
+The parent journals that it starts the child, and then drives it in place. If the child has to wait, so does the
+parent; whoever goes on with the child leaves word in the parent's inbox when it ends. The child is let go of only
+after that, so that a crash in between makes it claimable, and the next claim leaves word again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Collection
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.operations import Op, Read
+from holdfast.engine.workflow.declare import Workflow
+from holdfast.engine.workflow.execution import Execution
+from holdfast.engine.workflow.failures import revive
+from holdfast.engine.workflow.outcomes import Aborted
+from holdfast.engine.workflow.replay import DIFFERS
+from holdfast.engine.workflow.scope import Scope
+from holdfast.engine.workflow.step import fail
+from holdfast.engine.workflow.waiting import wait
+from holdfast.errors import (
+    Claimed,
+    DefinitionChanged,
+    HoldfastError,
+    Moved,
+    Redacted,
+    RunBlocked,
+    RunCancelled,
+    RunDamaged,
+    RunEnded,
+    RunError,
+    RunNotFound,
+    UsageError,
+    WorkflowMissing,
+)
+from holdfast.kernel.journal import Data
+from holdfast.kernel.model import ENDED, Filter, Kind, RunRecord, Status
+from holdfast.stores.protocol import LIVE, MAX_ID, Store
+
+if TYPE_CHECKING:
+    from holdfast.engine.access.lease import Lease
+    from holdfast.engine.execute.inputs import Input
+    from holdfast.engine.run.handle import Run
+
+MAX_DEPTH = 20  # a child of a sync workflow is driven in place, so each costs some of Python's own depth
+STOPS_WITHIN = 10.0  # seconds that a rollback waits for a child that another worker drives
+_NOT_UNDONE = {
+    "undo_failed": "could not be undone",
+    "left": "irreversible",
+    "uncertain": "uncertain",
+    "repeated": "uncertain",
+}
+
+
+def part_name(workflow: Workflow[..., Any]) -> str:
+    """What a workflow is called in the keys of its parent."""
+    return workflow.name.replace("/", "_").replace("#", "_")
+
+
+def child(
+    scope: Scope, call: tuple[str, int], workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Op[Any]:
+    """The result of a workflow that is called by a workflow."""
+    from holdfast.engine.execute.inputs import Input
+
+    execution = scope.execution
+    name, (key, n) = part_name(workflow), call
+    bound = workflow.bind(args, kwargs)
+    given = Input.of(execution.codec, workflow, *bound)
+    found = yield from execution.recall(scope, key, n, name, given.digest)
+    if found is not None:
+        return execution.value(found, key, workflow.types().get("return"))
+    execution.consume(key)
+    yield from execution.admit(scope, key, name, given.digest)
+    depth = execution.lease.fold.input.get("depth", 0) + 1
+    if depth > MAX_DEPTH:
+        raise UsageError(
+            f"workflow {workflow.name} calls workflows {MAX_DEPTH} deep; use a loop, or continue_as_new(), instead"
+        )
+    known = execution.lease.fold.children.get(key)
+    if known is None:
+        id = yield from _free_id(execution, key)
+        data: Data = {"key": key, "n": n, "digest": given.digest, "id": id, "tool": name}
+        yield from execution.write([(Kind.CHILD, {**data, "reversible": True})])
+        known = execution.lease.fold.children[key]
+    execution.active[key] = time.monotonic()
+    try:
+        run = yield from _drive(execution, workflow, given, known.id, key, depth)
+    finally:
+        execution.active.pop(key, None)
+
+    ended = False
+
+    def look() -> None:
+        nonlocal ended
+        try:
+            record = run._record()  # of one that leaves word just now, the status does not tell yet
+            ended = record.status in ENDED or run._refold(record).ended is not None
+        except RunDamaged:
+            ended = False  # until a person has seen to it
+        except HoldfastError as error:
+            execution.unwind(Aborted(error))
+
+    yield from wait(execution, scope, key, None, lambda: ended, look)
+    return (yield from _result(execution, key, {"key": key, "n": n, "digest": given.digest}, run, workflow))
+
+
+def _drive(execution: Execution, workflow: Workflow[..., Any], given: Input, id: str, key: str, depth: int) -> Op[Run]:
+    """Make the child if there is none yet, and drive it until it ends or has to wait.
+
+    What is wrong with the store says nothing about the workflow, so it is not raised there.
+    """
+    from holdfast.engine.execute.execute import drive_on
+    from holdfast.engine.execute.inputs import QUEUE, Beginning, Place
+    from holdfast.engine.execute.start import begin
+
+    parent = {"uid": execution.run.uid, "id": execution.run.id, "key": key}
+    place = Place(execution.lease.record.queue or QUEUE, execution.lease.record.priority)
+    try:
+        run, lease = yield from begin(
+            execution.engine,
+            type(execution.run),
+            Beginning.of(workflow, given, None),
+            id,
+            held=True,
+            parent=parent,
+            depth=depth,
+            place=place,
+        )
+        if lease is None and (yield Read(run._record)).parent != execution.run.uid:
+            raise DefinitionChanged(id, f"it is not a child of run {execution.run.id!r}")
+        with suppress(WorkflowMissing, RunDamaged):  # it waits for another process, or for a person
+            yield from drive_on(run, lease)
+    except DefinitionChanged as error:
+        execution.park(
+            f"{DIFFERS}: {key!r} cannot be gone on with ({error}). Put back what it "
+            "did; then run.unblock(), or fork the run before it"
+        )
+    except Moved as elsewhere:  # the move of both was broken off; that this run is held by us is not in doubt
+        execution.unwind(Aborted(RunError(execution.run.id, f"it cannot go on without its part: {elsewhere}")))
+    except HoldfastError as error:
+        execution.unwind(Aborted(error))
+    return run
+
+
+def _free_id(execution: Execution, key: str) -> Op[str]:
+    """An id for a new child. A run that has it already is somebody else's, such as a deleted parent's of this id."""
+    id = _id(execution, key)
+    if (yield Read(lambda: execution.engine.store.get(id))) is None:
+        return id
+    from hashlib import blake2b
+
+    return f"{execution.run.uid}/" + blake2b(id.encode(), digest_size=16).hexdigest()
+
+
+def _id(execution: Execution, key: str) -> str:
+    """The id that tells people most: that of the parent, and the key of the call."""
+    era = execution.era(execution.lease.fold.generation)
+    tail = f"/{key}" if era == "0" else f"/{key}~{era}"
+    parent = execution.run.id
+    if len(parent) + len(tail) > MAX_ID:
+        from hashlib import blake2b
+
+        parent, tail = execution.run.uid, "/" + blake2b(tail.encode(), digest_size=16).hexdigest()
+    return parent + tail
+
+
+def _result(execution: Execution, key: str, data: Data, run: Run, workflow: Workflow[..., Any]) -> Op[Any]:
+    """What an ended child gave, which is journaled in the parent."""
+    try:
+        record = yield Read(run._record)
+        fold = yield Read(lambda: run._refold(record))
+    except RunDamaged as damage:
+        execution.park(f"what {key!r} gave cannot be read: {damage}; then run.unblock()")
+    except HoldfastError as error:
+        execution.unwind(Aborted(error))
+    assert fold.ended is not None
+    status, ended = fold.ended
+    if "erased" in ended:
+        execution.park_erased(key, "result")
+    if status is Status.COMPLETED:
+        try:
+            result = yield Read(lambda: run._journals.result(record, ended))
+        except Redacted:
+            execution.park_erased(key, "result")
+        except RunDamaged as damage:
+            execution.park(f"what {key!r} gave cannot be read: {damage}; then run.unblock()")
+        seq = yield from execution.write([(Kind.DONE, {**data, "result": result})])
+        yield from execution.in_turn(seq)
+        return execution.value(execution.lease.fold.steps[key], key, workflow.types().get("return"))
+    failed: Exception
+    if status is Status.FAILED and "failure" in ended:
+        failed = revive(ended["failure"], execution.codec)
+    else:
+        failed = RunCancelled(run.id, ended.get("error") or "it was cancelled")
+    yield from execution.in_turn((yield from fail(execution, key, data, failed)))
+    raise failed
+
+
+def notify(run: Run, lease: Lease) -> Op[None]:
+    """Leave word with the parent that the run has ended."""
+    parent = lease.fold.input.get("parent")
+    if parent is None:
+        return
+    store = run._store
+    lease.untold = True  # if that fails, whoever claims the run next does it
+    record = yield Read(lambda: store.journal(parent["uid"]))
+    if record is None or record.hidden or record.status is Status.AWAY:
+        lease.untold = False
+        return
+    # Its epoch makes the key a new one each time: a child that was tried again ends again.
+    key = f"child:{run.uid}.{lease.record.epoch}"
+    item = run._journals.item(record, key, "child", {"key": parent["key"], "id": run.id}, wakes=True)
+    with suppress(RunEnded):  # it needs no word any more
+        yield Read(lambda: store.post(record.uid, item))
+    lease.untold = False
+    run._engine.watch.tell(record.uid)
+    run._engine.bell.ring()
+
+
+def open_children(run: Run) -> Op[list[Run]]:
+    """The children that the run started, also before it began anew, and that have not ended."""
+    going = Filter(parent=run.uid, statuses=tuple(frozenset(Status) - ENDED - {Status.AWAY}))
+    found = yield Read(lambda: run._store.find(going, limit=100_000))
+    return [run._sibling(record.id, record.uid) for record in found]
+
+
+def drop(run: Run, lease: Lease) -> Op[None]:
+    """Cancel the children of branches that lost a race. Done again when a drive ends, should it have been missed."""
+    from holdfast.engine.control.cancel import cancel
+
+    fold = lease.fold
+    for key in [key for key in fold.lost if key in fold.children]:
+        record = yield Read(lambda key=key: run._store.get(fold.children[key].id))  # type: ignore[misc]
+        if record is not None and record.parent == run.uid and record.status not in ENDED:
+            with suppress(RunBlocked, RunEnded, RunDamaged):  # just now, by itself; or it goes nowhere any more
+                yield from cancel(run._sibling(record.id, record.uid), f"run {run.id} does not wait for it any longer")
+
+
+def broken_children(run: Run, lease: Lease, keys: list[str]) -> Op[list[Run]]:
+    """The children to try again together with the run: those that made it fail, and those cancelled with it."""
+    return (yield from _children(run, lease, keys, {Status.FAILED, Status.CANCELLED}))
+
+
+def _children(run: Run, lease: Lease, keys: list[str], statuses: Collection[Status]) -> Op[list[Run]]:
+    """The children of these statuses whose end the workflow did not see yet, or is to forget: those of the keys."""
+    found: list[Run] = []
+    for key, known in lease.fold.children.items():
+        if key not in keys and lease.fold.is_settled(key):
+            continue
+        record = yield Read(lambda id=known.id: run._store.get(id))  # type: ignore[misc]
+        if record is not None and record.parent == run.uid and record.status in statuses:
+            found.append(run._sibling(record.id, record.uid))
+    return found
+
+
+def bring_back(run: Run, lease: Lease, to: int) -> Op[None]:
+    """Let those children go on again that were cancelled after the point that the run is rolled back to."""
+    from holdfast.engine.control.cancel import retry
+
+    after = lease.fold.copy()
+    after.add(lease.seq + 1, Kind.REWOUND, 0, {"to": to})
+    for known in [one for key, one in after.children.items() if not after.is_settled(key)]:
+        record = yield Read(lambda known=known: run._store.get(known.id))  # type: ignore[misc]
+        if record is not None and record.parent == run.uid and record.status is Status.CANCELLED:
+            with suppress(Claimed, RunDamaged, UsageError):  # somebody else sees to it, or a person has to
+                yield from retry(run._sibling(record.id, record.uid))
+
+
+def next_move(run: Run) -> Op[int | None]:
+    """When the first of the run's descendants that have not ended can go on; None if none can by itself."""
+    moments: list[int] = []
+    held: set[str] = set()
+    pending = [run.uid]
+    while pending:
+        live = Filter(parent=pending.pop(), statuses=tuple(LIVE))
+        for record in (yield Read(lambda live=live: run._store.find(live, limit=100_000))):  # type: ignore[misc]
+            pending.append(record.uid)
+            if record.status is Status.RUNNING:
+                held.add(record.uid)
+            elif record.wake_at is not None:
+                moments.append(record.wake_at)
+            elif record.status is Status.READY and record.reason is None:  # with one, it waits for another process
+                moments.append(record.created_at)
+    if held:
+        dead = yield Read(lambda: run._store.orphans(limit=100_000))
+        moments += [record.created_at for record in dead if record.uid in held]
+    return min(moments, default=None)
+
+
+def blocked_below(store: Store, uid: str) -> RunRecord | None:
+    """A blocked run among the descendants of one that waits, if there is one: it waits for that."""
+    pending = [uid]
+    while pending:
+        waits = Filter(parent=pending.pop(), statuses=(Status.BLOCKED, Status.WAITING))
+        for record in store.find(waits, limit=100_000):
+            if record.status is Status.BLOCKED:
+                return record
+            pending.append(record.uid)
+    return None
+
+
+def waits_for_blocked(child: RunRecord) -> str:
+    """Why a run waits whose child is blocked."""
+    return f"waits for its child {child.id!r}, which is blocked: {child.reason}"
+
+
+def take_back(run: Run, id: str, *, force: bool = False) -> Op[str | None]:
+    """Undo a child as a whole: cancel it, and roll it back to its beginning. Raises what it cannot.
+
+    What of it is irreversible, if anything, is returned.
+    """
+    from holdfast.engine.control.cancel import cancel
+    from holdfast.engine.control.rollback import rollback
+    from holdfast.engine.execute.result import wait as wait_for_end
+
+    record: RunRecord | None = yield Read(lambda: run._store.get(id))
+    if record is None or record.parent != run.uid:  # what has the id now may be anybody's
+        raise RunNotFound(id, "it was deleted, so what it did cannot be undone any more")
+    part = run._sibling(record.id, record.uid)
+    if record.status not in ENDED and record.rollback is None:
+        with suppress(RunEnded):  # just now, by itself; it is rolled back all the same
+            yield from cancel(part, f"run {run.id} is rolled back")
+        yield from wait_for_end(part, timeout=STOPS_WITHIN)
+        record = yield Read(part._record)
+    if record.status not in ENDED and record.rollback is None:
+        raise RunBlocked(id, "it is held by another worker; it was asked to stop: roll back again when it has")
+    if not _is_taken_back(record):
+        yield from rollback(part, record.chapter, then=Status.CANCELLED, force=force)
+        record = yield Read(part._record)
+    fold = yield Read(lambda: part._refold(record))
+    left = Counter(mark.status for mark in fold.ledger.values() if mark.status in _NOT_UNDONE)
+    if not left:
+        return None
+    what = ", ".join(f"{count} {_NOT_UNDONE[status]}" for status, count in left.items())
+    return f"of the effects of its run {id!r}, {what}; see run.effects()"
+
+
+def _is_taken_back(record: RunRecord) -> bool:
+    """Whether the last that happened to a run is that it was rolled back to its beginning, and so cancelled."""
+    last = record.rewinds[-1] if record.rewinds else None
+    return last is not None and last.to == record.chapter and last.at == record.seq - 1

@@ -1,0 +1,163 @@
+"""Where in a run a call is made. Keys come from here: the path of branches, the name, and a counter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.engine.operations import drive_async
+from holdfast.engine.workflow import step_fast_path
+from holdfast.engine.workflow.declare import StepFunction, Workflow
+from holdfast.engine.workflow.outcomes import Unwind
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast.engine.workflow.branches import Slot
+    from holdfast.engine.workflow.execution import Execution
+
+
+class StepNow(Struct, frozen=True):
+    """What a step can know of itself while it runs: see `this_step`."""
+
+    run: str
+    key: str
+    attempt: int
+    idempotency_key: str
+
+
+class Scope:
+    """Where in a run a call is made: the run's execution, and the path of branches that leads there."""
+
+    __slots__ = ("calls", "counters", "execution", "parent", "path", "slot", "step", "stopped", "unnamed")
+
+    def __init__(
+        self, execution: Execution, path: str | None, step: tuple[str, int] | None = None, parent: Scope | None = None
+    ) -> None:
+        self.execution = execution
+        if path is not None:
+            self.path: str = path
+        self.parent = parent
+        self.step = step  # key and attempt of the step that is running here
+        self.calls = 0
+        self.counters: dict[str, int] = {}
+        self.unnamed: list[tuple[Scope, Callable[[], str]]] | None = None  # of the tasks that were created here
+        self.stopped = False
+        self.slot: Slot | None = None  # of a branch of a sync workflow
+
+    def allot(self, name: str) -> tuple[str, int]:
+        """The key of the next call of that name, and the number of the call in this scope."""
+        self.calls += 1
+        count = self.counters[name] = self.counters.get(name, 0) + 1
+        return f"{self.path}{name}#{count}", self.calls
+
+    def branch(self, name: str) -> Scope:
+        """A scope for a branch."""
+        return Scope(self.execution, f"{self.path}{name}/", parent=self)
+
+    def inside(self, key: str, attempt: int) -> Scope:
+        """A scope for what a step does, which is not the run's business."""
+        return Scope(self.execution, "", (key, attempt))
+
+    def task(self, name: Callable[[], str]) -> Scope:
+        """A scope for a task, which is called ``name()``: that is asked later, since a task gets its name last."""
+        scope = Scope(self.execution, None, parent=self)
+        self.unnamed = self.unnamed or []
+        self.unnamed.append((scope, name))
+        return scope
+
+    def name_tasks(self) -> None:
+        """Name the tasks that were created here, in the order of their creation, with a counter for each name."""
+        unnamed, self.unnamed = self.unnamed, None
+        for scope, name_of in unnamed or ():
+            name = name_of()
+            count = self.counters[f"{name}~"] = self.counters.get(f"{name}~", 0) + 1
+            scope.path = f"{self.path}{name}~{count}/"
+
+    def __getattr__(self, name: str) -> Any:
+        """The path of a task that nobody has needed yet."""
+        if name != "path" or self.parent is None:
+            raise AttributeError(name)
+        self.parent.name_tasks()
+        return self.path
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing new may be done here: this branch, or one that it belongs to, was stopped."""
+        scope: Scope | None = self
+        while scope is not None:
+            if scope.stopped:
+                return True
+            scope = scope.parent
+        return False
+
+    def _slots(self) -> list[Slot]:
+        """The slots of this branch and of those around it, the innermost first."""
+        found: list[Slot] = []
+        scope: Scope | None = self
+        while scope is not None:
+            if scope.slot is not None:
+                found.append(scope.slot)
+            scope = scope.parent
+        return found
+
+    def give_slots_back(self) -> None:
+        """Let other branches run while this one does nothing."""
+        for slot in self._slots():
+            self.execution.gave_way = True
+            slot.give_back()
+
+    def take_slots(self) -> None:
+        """Wait until this branch may run again. The outermost comes first, so that nobody waits in a circle."""
+        for slot in reversed(self._slots()):
+            slot.take()
+
+    def check(self, what: str) -> None:
+        """Raise `Unwind` if nothing new may be done here, and `UsageError` if this is inside of a step."""
+        if self.step is not None:
+            raise UsageError(
+                f"{what} is called inside of step {self.step[0]!r} of run {self.execution.run.id!r}; a step is one "
+                "act that is done or not: call it from the workflow instead (or a step's plain function, as "
+                "name.function)"
+            )
+        if self.execution.outcome is not None or self.is_over:
+            self.execution.count_unwind()
+            raise Unwind
+
+    def call(self, step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a step of the run."""
+        if self.step is not None or self.parent is not None or self.stopped or self.execution.outcome is not None:
+            self.check(f"step {step.name}")
+        if step.is_async and not self.execution.may_await:
+            workflow = self.execution.workflow
+            caller = f"workflow {workflow.name}" if not workflow.is_async else f"what calls it in {workflow.name}"
+            raise UsageError(
+                f"step {step.name} is async, and {caller} is not, so nobody awaits it; declare "
+                f"{'that' if workflow.is_async else 'the workflow'} with async def"
+            )
+        execution = self.execution
+        if step.key is None:
+            key, n = self.allot(step.name)
+        else:
+            key, n = step.key, None
+            execution.codec.refuse_secrets(msgspec.json.encode(key), f"key of step {step.name}")
+        if step.is_plain and execution.engine.tracer is None:
+            if not step.is_async:
+                return step_fast_path.call(self, key, n, step, args, kwargs)
+            call: Any = step_fast_path.call_async(self, key, n, step, args, kwargs)
+        else:
+            operation = execution.step(self, key, n, step, args, kwargs)
+            if not step.is_async:
+                return execution.carry_out(operation)
+            call = drive_async(operation, execution.committer)
+        call.__qualname__ = step.name  # what Python says was never awaited, if it was not
+        return call
+
+    def child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a workflow as a part of the run."""
+        from holdfast.engine.execute.children import child, part_name
+
+        self.check(f"workflow {workflow.name}")
+        return self.execution.perform(child(self, self.allot(part_name(workflow)), workflow, args, kwargs))

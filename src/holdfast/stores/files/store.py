@@ -1,0 +1,700 @@
+"""Journals in a folder that a person can read: one folder per run, JSON inside.
+
+    holdfast.json              whose folder this is, and which format
+    lock                       held while runs are created, adopted or deleted
+    bell                       touched at each commit, so that others know when to look
+    workers/                   who may hold runs, and until when
+    documents/<kind>/          what the engine itself remembers (limits of queues, schedules), a file each
+    documents/.lock            held while one of them is changed, and while workers take runs from queues
+    runs/<name>/run.json       the record of a run, replaced as a whole
+    runs/<name>/journal.jsonl  its journal: one line per transaction
+    runs/<name>/lock           held while it is read (shared) or written
+    runs/<name>/inbox/         what others left for it; inbox/taken/ has a marker for each item that was taken
+    runs/<name>/forks/         a marker for each run that shares its entries
+    hidden/<uid>/              the same, of a deleted run whose entries forks still share
+
+The life of a run folder: it is made under a passing name (``.new-...``) with all that is in it and then renamed. Each
+step is one line at the end of its journal.jsonl, and one sync. Claims, wakes and posted items replace run.json. When
+the run is deleted, the folder is renamed (``.gone-...``) and then removed; or, while forks share its entries, renamed
+into ``hidden`` until the last of them is deleted. Passing names that a crash left behind mean nothing, and are
+removed by the next one who creates or deletes a run.
+
+`holdfast.stores.files.folder` has what happens inside of a run's folder. The name of a folder is a readable form of
+the id with a digest of it, so that no two ids meet and none leaves the root. The store is meant for local disks and
+for up to about 10,000 runs: to list or to look for runs, their run.json files are read.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from msgspec.structs import replace
+
+from holdfast.errors import (
+    Claimed,
+    HoldfastError,
+    InvalidId,
+    Moved,
+    RunBlocked,
+    RunDamaged,
+    RunEnded,
+    RunExists,
+    RunNotFound,
+    StoreDamaged,
+    StoreError,
+)
+from holdfast.kernel.admission import counted
+from holdfast.kernel.clock import Clock, SystemClock
+from holdfast.kernel.model import (
+    Append,
+    Backlog,
+    Create,
+    Document,
+    Enlisted,
+    Entry,
+    Filter,
+    Item,
+    Order,
+    RunRecord,
+    Status,
+    Write,
+)
+from holdfast.stores.files.disk import Disk, remove_tree, replace_file
+from holdfast.stores.files.documents import Documents
+from holdfast.stores.files.folder import RunFolder, build
+from holdfast.stores.files.queues import choose
+from holdfast.stores.files.root import Root
+from holdfast.stores.files.text import (
+    Damage,
+    RunFile,
+    Sketch,
+    folder_name,
+    id_in,
+    line_text,
+    read_term,
+    sketch_in,
+    term_text,
+    uid_in,
+)
+from holdfast.stores.locks import WorkerLocks
+from holdfast.stores.protocol import (
+    LIVE,
+    LOOK_EVERY,
+    Outcome,
+    Term,
+    adoptable,
+    check_takes,
+    claimed,
+    due_order,
+    ending,
+    is_due,
+    matches,
+    may_delete,
+    refusal,
+    settled,
+    shares,
+    swept,
+    wake_time,
+    woken,
+)
+
+LOOK_ANYWAY = 10.0  # seconds
+_AWAITED = frozenset({Status.READY, Status.WAITING})
+
+
+class FilesStore:
+    """A store in a folder. See `holdfast.stores.protocol.Store` for what each method promises."""
+
+    compress_over: int | None = None  # a person reads it
+    networked = False
+    look_every = LOOK_EVERY
+
+    def __init__(self, path: str, *, clock: Clock | None = None, disk: Disk | None = None) -> None:
+        self.clock = clock or SystemClock()
+        self._disk = disk or Disk()
+        self._root = Root(path, self._disk)
+        self.path, self.place = self._root.path, self._root.place
+        self._in = self._root.within
+        self._folders: dict[str, RunFolder] = {}  # by path
+        self._paths: dict[str, str] = {}  # of the journals that were met, by uid: a guess, checked when it is used
+        self._locks = WorkerLocks(self._in("workers"))
+        self._beating = threading.Lock()  # one beat at a time: two of one worker would use the same new file
+        self._held: tuple[int, float, list[str]] | None = None  # see _held_ones
+        self._root.open()
+        self._documents = Documents(self._root, self._disk, self.clock)
+
+    def close(self) -> None:
+        try:
+            if self._root.usable:
+                for worker in self._locks.workers():
+                    self.retire(worker)
+        finally:
+            self.drop()
+
+    def drop(self) -> None:
+        self._root.give_up("it is closed")
+        self._locks.drop()
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Around every change of a run, or of who may be claimed from."""
+        with self._root.translated():
+            yield
+        self._root.ring()
+
+    # --- finding the folder of a run
+
+    def _folder(self, path: str, id: str | None = None) -> RunFolder:
+        return self._folders.setdefault(path, RunFolder(path, self._disk, id))
+
+    def _named(self, id: str) -> RunFolder:
+        return self._folder(self._in("runs", folder_name(id)), id)
+
+    @contextmanager
+    def _run(self, uid: str, *, exclusive: bool) -> Iterator[RunFolder | None]:
+        """The folder of this journal, locked; None if there is none."""
+        while (path := self._paths.get(uid) or self._search(uid)) is not None:
+            folder = self._folder(path)
+            with folder.lock(exclusive=exclusive) as there:
+                if there and self._holds(folder, uid):
+                    yield folder
+                    return
+            self._forget(folder)
+            self._paths.pop(uid, None)
+        yield None
+
+    def _holds(self, folder: RunFolder, uid: str) -> bool:
+        """Whether the locked folder is that of this journal, as was guessed."""
+        try:
+            return self._loaded(folder).uid == uid
+        except RunDamaged:
+            if _peek(folder.path) in (uid, None):
+                raise
+            return False
+
+    def _search(self, uid: str) -> str | None:
+        for path in (self._in("hidden", uid), *self._all("runs")):
+            if os.sep not in uid and _peek(path) == uid:
+                return path
+        return None
+
+    def _all(self, *kinds: str) -> list[str]:
+        return [self._in(kind, name) for kind in kinds for name in os.listdir(self._in(kind)) if name[0] != "."]
+
+    def _loaded(self, folder: RunFolder) -> RunRecord:
+        """The record in a locked folder. What it says of where others are is remembered."""
+        record = folder.load().record
+        self._paths[record.uid] = folder.path
+        for link in record.lineage:
+            if link.uid not in self._paths:
+                self._paths[link.uid] = self._in("runs", folder_name(link.id))
+        return record
+
+    def _forget(self, folder: RunFolder) -> None:
+        self._folders.pop(folder.path, None)
+
+    # --- records
+
+    def get(self, id: str) -> RunRecord | None:
+        with self._root.translated():
+            return self._get(id)
+
+    def _get(self, id: str) -> RunRecord | None:
+        folder = self._named(id)
+        while os.path.isdir(folder.path):
+            with folder.lock(exclusive=False) as there:
+                if there:
+                    record = self._loaded(folder)
+                    if record.id != id:
+                        raise RunDamaged(id, f"{folder.path} holds the run {record.id!r}; rename the folder back")
+                    return None if record.hidden else record
+        self._forget(folder)
+        return None
+
+    def journal(self, uid: str) -> RunRecord | None:
+        with self._root.translated(), self._run(uid, exclusive=False) as folder:
+            return folder.load().record if folder else None
+
+    def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
+        with self._root.translated():
+            paths = self._all("runs") if filter.hidden is False else self._all("runs", "hidden")
+            uids = {_peek(path) or os.path.basename(path): path for path in paths}
+            found: list[RunRecord] = []
+            for uid, path in sorted(uids.items(), reverse=True):
+                if len(found) >= limit:
+                    break
+                if before is None or uid < before:
+                    record = self._listed(path)
+                    if record is not None and matches(record, filter):
+                        found.append(record)
+            return found
+
+    def _listed(self, path: str) -> RunRecord | None:
+        """The record for a list: a damaged one is listed as such and does not hide the others."""
+        folder = self._folder(path)
+        try:
+            with folder.lock(exclusive=False) as there:
+                return self._loaded(folder) if there else None
+        except RunDamaged as damage:
+            text, name = _text_of(path), os.path.basename(path)
+            return RunRecord(
+                uid=uid_in(text) or name,
+                id=id_in(text, name) or name,
+                created_at=0,
+                root=b"",
+                status=Status.BLOCKED,
+                reason=str(damage),
+                hidden=path.startswith(self._in("hidden", "")),
+            )
+
+    def orphans(self, limit: int = 100) -> list[RunRecord]:
+        with self._root.translated():
+            found: list[RunRecord] = []
+            for path in self._held_ones():
+                record = self._listed(path)
+                if record is not None and record.worker is not None and not self._alive(record.worker):
+                    found.append(record)
+                if len(found) >= limit:
+                    break
+            return found
+
+    def _held_ones(self) -> list[str]:
+        """The folders of runs that may be held. If nobody rang since the last look, they are the same.
+
+        Who died before it could ring is found a little later.
+        """
+        heard, now = self._root.heard(), time.monotonic()
+        known = self._held
+        if known is None or known[0] != heard or now > known[1] + LOOK_ANYWAY:
+            # Only a claim gives a run a worker, and a claim replaces run.json.
+            paths = [path for path in self._all("runs") if b'"worker": null' not in _text_of(path)]
+            known = self._held = heard, now, paths
+        return known[2]
+
+    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
+        with self._root.translated():
+            now = self.clock.now()
+            found = (record for record in self._awaited(queues, workflows) if is_due(record, queues, workflows, now))
+            return sorted(found, key=due_order)[:limit]
+
+    def take(self, order: Order) -> list[RunRecord]:
+        """See `Store.take`. Each run is claimed by itself: who dies meanwhile holds some of them, and is dead."""
+        with self._root.translated(), self._documents.locked():
+            chosen = self._choose(order)
+            while damaged := {uid for uid in chosen if self._is_damaged(uid)}:
+                order = replace(order, leave=order.leave | damaged)
+                chosen = self._choose(order)
+            taken: list[RunRecord] = []
+            for uid in chosen:
+                with suppress(Claimed, Moved, RunNotFound, RunEnded, RunBlocked):  # somebody was faster
+                    taken.append(self.claim(uid, order.worker, alone=order.alone))
+            return taken
+
+    def _is_damaged(self, uid: str) -> bool:
+        try:
+            with self._run(uid, exclusive=False) as folder:
+                return folder is not None and folder.load().damage is not None
+        except RunDamaged:
+            return True
+
+    def _choose(self, order: Order) -> list[str]:
+        return choose(order, self._sketches(order.queues), self._listed, self._alive, self.clock.now())
+
+    def backlog(self) -> dict[str, Backlog]:
+        with self._root.translated():
+            return counted(self._awaited())
+
+    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
+        with self._root.translated():
+            records = [self._listed(path) for path in self._all("runs")]
+        found = [record for record in records if record is not None and shares(record, uid)]
+        return sorted(found, key=lambda record: record.uid, reverse=True)[:limit]
+
+    def counts(self, upto: int) -> dict[Status, int]:
+        with self._root.translated():
+            records = [self._listed(path) for path in self._all("runs")]
+        found = Counter(record.status for record in records if record is not None)
+        return {status: min(found[status], upto) for status in Status}
+
+    def next_wake(
+        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
+    ) -> int | None:
+        with self._root.translated():
+            times = [wake_time(record) for record in self._awaited(queues, workflows)]
+            return min((time for time in times if time is not None and time > after), default=None)
+
+    def _awaited(
+        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None
+    ) -> Iterator[RunRecord]:
+        """Runs of these queues and workflows (of all, if not given) that may be due now or later.
+
+        A run.json that says that nobody holds the run is right about its status; only the last line of a holder can be
+        ahead of it.
+        """
+        for path, sketch in self._sketches(queues):
+            if workflows is None or sketch.workflow in workflows:
+                record = self._listed(path)
+                if record is not None:
+                    yield record
+
+    def _sketches(self, queues: Collection[str] | None = None) -> Iterator[tuple[str, Sketch]]:
+        """The folders of runs of these queues that are held, or may be due now or later."""
+        for path in self._all("runs"):
+            sketch = sketch_in(_text_of(path))
+            if (
+                sketch is not None
+                and sketch.queue is not None
+                and (queues is None or sketch.queue in queues)
+                and (sketch.worker is not None or sketch.status in _AWAITED)
+            ):
+                yield path, sketch
+
+    def version(self) -> int:
+        return self._root.heard()
+
+    # --- documents
+
+    def document(self, kind: str, name: str) -> Document | None:
+        with self._root.translated():
+            return self._documents.get(kind, name)
+
+    def documents(self, kind: str) -> list[Document]:
+        with self._root.translated():
+            return self._documents.all(kind)
+
+    def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
+        with self._changing():
+            return self._documents.put(kind, name, value, expected)
+
+    # --- journals
+
+    def read(
+        self, uid: str, lo: int, hi: int, *, saved: bool | None = None, payloads: bool = True, limit: int | None = None
+    ) -> list[Entry]:
+        with self._root.translated(), self._run(uid, exclusive=False) as folder:
+            return folder.entries(lo, hi, saved=saved, payloads=payloads, limit=limit) if folder else []
+
+    def inbox(self, uid: str) -> list[Item]:
+        with self._root.translated(), self._run(uid, exclusive=False) as folder:
+            return folder.items() if folder else []
+
+    def taken(self, uid: str) -> list[str]:
+        with self._root.translated(), self._run(uid, exclusive=False) as folder:
+            return folder.taken() if folder else []
+
+    def apply(self, batch: Sequence[Write]) -> list[Outcome]:
+        """See `Store.apply`. Each write is a transaction of its own; if all of them fail, that is raised."""
+        self._root.check_usable()
+        outcomes: list[Outcome] = []
+        failed: dict[str, StoreError] = {}
+        for write in batch:
+            uid = write.record.uid if isinstance(write, Create) else write.uid
+            outcome = failed.get(uid) or self._apply(write)
+            if isinstance(outcome, StoreError):
+                failed[uid] = outcome  # what follows would not continue the journal
+            outcomes.append(outcome)
+        errors = [outcome for outcome in outcomes if isinstance(outcome, StoreError)]
+        if errors and len(errors) == len(outcomes):
+            raise errors[0]
+        return outcomes
+
+    def _apply(self, write: Write) -> Outcome:
+        try:
+            with self._changing():
+                return self._create(write) if isinstance(write, Create) else self._append(write)
+        except HoldfastError as error:
+            return error
+
+    def _append(self, write: Append) -> HoldfastError | None:
+        with self._run(write.uid, exclusive=True) as folder:
+            if folder is None:
+                return refusal(None, write)
+            contents = folder.settle()
+            refused = refusal(contents.record, write) or folder.commit(contents, write)
+            if refused is None and (write.change or write.took or write.redact):
+                try:
+                    folder.settle()
+                except OSError as error:
+                    # The write is made whatever happens here, and whoever writes next finishes it.
+                    with suppress(StoreError):
+                        self._root.refuse(error)
+            return refused
+
+    # --- claims, inboxes, workers
+
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
+        with self._changing(), self._run(uid, exclusive=True) as folder:
+            contents = folder.settle() if folder else None
+            record = contents.record if contents else None
+            alive = record is not None and record.worker is not None and self._alive(record.worker)
+            record = claimed(record, uid, worker, allow, holder_alive=alive, alone=alone)
+            assert folder is not None
+            assert contents is not None
+            folder.put(RunFile(record, contents.posted))
+            return record
+
+    def post(self, uid: str, item: Item) -> bool:
+        with self._changing(), self._run(uid, exclusive=True) as folder:
+            if folder is None:
+                return False
+            contents = folder.settle()
+            if contents.record.hidden or folder.is_used(contents, item.key):
+                return False
+            check_takes(contents.record)
+            folder.post(contents, item, woken(contents.record) if item.wakes else contents.record)
+            return True
+
+    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
+        with self._changing(), self._run(uid, exclusive=True) as folder:
+            contents = folder.settle() if folder else None
+            if folder is None or contents is None or contents.record.key_blob != old:
+                return False
+            record = replace(contents.record, key_id=key_id, key_blob=key_blob)
+            folder.put(RunFile(record, contents.posted))
+            return True
+
+    def enlist(self, worker: str, lease: float) -> None:
+        with self._root.translated():
+            self._locks.hold(worker)
+            for gone in self._locks.ended():
+                with suppress(FileNotFoundError):
+                    self._disk.unlink(self._in("workers", gone + ".json"))
+                self._locks.release(gone)
+        self.beat(worker, lease)
+
+    def beat(self, worker: str, lease: float) -> None:
+        with self._root.translated(), self._beating:
+            self._locks.restore(worker)
+            # Not synced: no worker lives on after a power failure.
+            term = term_text(Term.of(self.clock, lease))
+            replace_file(self._disk, self._in("workers", worker + ".json"), term, sync=False)
+
+    def workers(self) -> list[Enlisted]:
+        with self._root.translated():
+            found = sorted(os.listdir(self._in("workers"))) if os.path.isdir(self._in("workers")) else []
+            names = [name.removesuffix(".json") for name in found if name.endswith(".json")]
+            try:
+                terms = {name: term for name in names if (term := self._term(name)) is not None}
+            except Damage as damage:
+                raise StoreDamaged(self.place, f"a file in workers/ is damaged ({damage}); remove it") from None
+            return [term.enlisted(name, self.clock, self._locks.is_running(name)) for name, term in terms.items()]
+
+    def retire(self, worker: str) -> None:
+        with self._changing():
+            with suppress(FileNotFoundError):
+                self._disk.unlink(self._in("workers", worker + ".json"))
+            self._locks.release(worker)
+
+    def _term(self, worker: str) -> Term | None:
+        """Until when the leases of a worker hold, if it has any; raises `Damage`."""
+        try:
+            with open(self._in("workers", worker + ".json"), "rb") as file:
+                return read_term(file.read())
+        except FileNotFoundError:
+            return None
+
+    def _alive(self, worker: str) -> bool:
+        """Whether a worker lives. If its file is missing or damaged, only the lock that it holds says so."""
+        running = self._locks.is_running(worker)
+        try:
+            term = self._term(worker)
+        except Damage:
+            term = None
+        return bool(running) if term is None else term.is_live(self.clock, running)
+
+    # --- whole runs
+
+    def _create(self, write: Create) -> RunRecord | HoldfastError:
+        record = _ending(write.record, write.entries)
+        with self._root.locked():
+            self._tidy()
+            existing = self._get(record.id)
+            if existing is not None:
+                with self._named(record.id).lock(exclusive=True):
+                    self._named(record.id).settle()  # its creator may have died before it was lasting
+                return existing
+            if record.uid in self._paths and self._exists(record.uid):
+                return RunExists(record.id, f"the uid {record.uid} is that of another run")
+            for link in record.lineage:
+                if not self._exists(link.uid):
+                    return RunNotFound(link.id, "it was deleted, so it cannot be forked")
+            self._settle_in(record, [line_text(record.epoch, record.worker, write.entries)], (), ())
+            return record
+
+    def _exists(self, uid: str) -> bool:
+        with self._run(uid, exclusive=False) as folder:
+            return folder is not None
+
+    def _settle_in(
+        self, record: RunRecord, lines: Sequence[bytes], items: Sequence[Item], taken: Sequence[str]
+    ) -> None:
+        """Make the folder of a new run and give it its name, under the root's lock."""
+        for link in record.lineage:
+            with self._run(link.uid, exclusive=True) as ancestor:
+                if ancestor is not None:
+                    ancestor.add_fork(record.uid, record.id)
+        parent = self._in("hidden" if record.hidden else "runs")
+        path = os.path.join(parent, record.uid if record.hidden else folder_name(record.id))
+        if not record.hidden and os.path.isdir(path):
+            left = self._named(record.id)  # of a run whose deletion was interrupted
+            with left.lock(exclusive=True):
+                left.settle()
+                self._hide(left)
+        passing = os.path.join(parent, f".new-{record.uid}")
+        build(self._disk, passing, record, lines, items, taken)
+        self._disk.rename(passing, path)
+        self._disk.fsync_folder(parent)
+        self._paths[record.uid] = path
+
+    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
+        with self._changing(), self._root.locked():
+            self._tidy()
+            named = None if record.hidden else self._get(record.id)
+            if named is not None and named.uid != record.uid:
+                raise RunExists(record.id)
+            if not all(self._exists(link.uid) for link in record.lineage):
+                raise RunNotFound(record.id, "the run that it was forked from is not in this store")
+            lines = [line_text(record.epoch, record.worker, [entry]) for entry in entries]
+            with self._run(record.uid, exclusive=True) as folder:
+                here = folder.settle().record if folder is not None else None
+                if folder is not None and adoptable(here, record, entries):
+                    self._unhide(folder, record)
+                    folder.replace(_ending(record, entries), lines, items, taken)
+                    return
+            self._settle_in(_ending(record, entries), lines, items, taken)
+
+    def _unhide(self, folder: RunFolder, record: RunRecord) -> None:
+        """Give the folder of a hidden run the name of one that is to be seen. Its record says so only afterwards."""
+        if record.hidden or not folder.path.startswith(self._in("hidden", "")):
+            return
+        path = self._in("runs", folder_name(record.id))
+        self._disk.rename(folder.path, path)
+        self._disk.fsync_folder(self._in("runs"))
+        self._disk.fsync_folder(self._in("hidden"))
+        self._forget(folder)
+        folder.path = self._paths[record.uid] = path
+
+    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
+        with self._changing(), self._run(uid, exclusive=True) as folder:
+            contents = folder.settle() if folder else None
+            if folder is None or contents is None:
+                return False
+            record = settled(contents.record, folder.items(), epoch=epoch, here=here, mail=mail)
+            if record is not None:
+                folder.put(RunFile(record, contents.posted))
+            return record is not None
+
+    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
+        with self._changing(), self._root.locked():
+            self._tidy()
+            with self._run(uid, exclusive=True) as folder:
+                if folder is None:
+                    return False
+                contents = folder.settle()
+                record, wanted = contents.record, False
+                if not record.hidden:
+                    alive = record.worker is not None and self._alive(record.worker)
+                    wanted = may_delete(record, holder_alive=alive, expected=expected)
+                    if not wanted:
+                        return False
+                if not self._is_shared(folder, uid):
+                    self._remove(folder)
+                else:
+                    if wanted:
+                        folder.put(RunFile(replace(record, hidden=True, worker=None), contents.posted))
+                    self._hide(folder)
+            self._sweep()
+            return wanted
+
+    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
+        return swept(records, lambda uid, record: self.delete(uid, expected=record))
+
+    def _hide(self, folder: RunFolder) -> None:
+        """Move the folder of a deleted run out of sight. If this is interrupted, its record still says so."""
+        uid = folder.load().record.uid
+        if folder.path == self._in("hidden", uid):
+            return
+        if os.path.isdir(inbox := os.path.join(folder.path, "inbox")):
+            remove_tree(self._disk, inbox)
+        if os.path.isdir(self._in("hidden", uid)):
+            self._remove(folder)  # it was moved already, and only its old name came back
+            return
+        self._disk.rename(folder.path, self._in("hidden", uid))
+        self._disk.fsync_folder(self._in("hidden"))
+        self._disk.fsync_folder(self._in("runs"))
+        self._forget(folder)
+        self._paths[uid] = self._in("hidden", uid)
+
+    def _sweep(self) -> None:
+        """Remove the hidden runs that no fork shares any longer, descendants before their ancestors."""
+        gone = True
+        while gone:
+            gone = False
+            for path in self._all("hidden"):
+                folder = self._folder(path)
+                if _peek(path) == os.path.basename(path) and not self._is_shared(folder, os.path.basename(path)):
+                    with folder.lock(exclusive=True):
+                        self._remove(folder)
+                    gone = True
+
+    def _is_shared(self, folder: RunFolder, own: str) -> bool:
+        """Whether a run has entries of this one in its history. What cannot be read counts as if it had."""
+        for uid, id in folder.forks():
+            if (name := _name_of(id)) is not None:
+                self._paths.setdefault(uid, self._in("runs", name))
+            try:
+                with self._run(uid, exclusive=False) as child:
+                    if child is not None and any(link.uid == own for link in child.load().record.lineage):
+                        return True
+            except RunDamaged:
+                return True
+            folder.drop_fork(uid)
+        return False
+
+    def _remove(self, folder: RunFolder) -> None:
+        """Remove a locked folder. It is gone from the moment at which it has a passing name."""
+        parent, name = os.path.split(folder.path)
+        passing = os.path.join(parent, f".gone-{name}")
+        self._disk.rename(folder.path, passing)
+        self._disk.fsync_folder(parent)
+        self._forget(folder)
+        remove_tree(self._disk, passing)
+
+    def _tidy(self) -> None:
+        """Remove what was being made or removed when its process died."""
+        for parent in (self._in("runs"), self._in("hidden")):
+            for name in os.listdir(parent):
+                if name.startswith((".new-", ".gone-")):
+                    remove_tree(self._disk, os.path.join(parent, name))
+
+
+def _ending(record: RunRecord, entries: Sequence[Entry]) -> RunRecord:
+    """The record of a run that has these entries."""
+    if not entries:
+        return replace(record, seq=record.base - 1, hash=record.root, updated_at=record.created_at, state=None)
+    return ending(record, entries)
+
+
+def _text_of(path: str) -> bytes:
+    """The run.json in a folder; nothing if it is not there."""
+    try:
+        with open(os.path.join(path, "run.json"), "rb", buffering=0) as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
+
+
+def _peek(path: str) -> str | None:
+    return uid_in(_text_of(path))
+
+
+def _name_of(id: str) -> str | None:
+    try:
+        return folder_name(id)
+    except InvalidId:
+        return None

@@ -1,0 +1,674 @@
+"""Journals in one SQLite file, safe for many processes and threads at once.
+
+The file is in WAL mode. At ``durability=full`` (the default) a commit is on the disk before it is acknowledged. At
+``durability=normal`` the last commits before a power failure may be lost (never torn, and a crash of the process
+alone loses nothing).
+
+Writers of several processes take turns by a lock beside the database (see `holdfast.stores.sqlite.file`). A plain
+step is one INSERT that checks epoch, holder and the hash before it in the same statement; the run's row is not
+touched. Plain steps that are committed together are one pass of that statement.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import groupby, islice
+from typing import Any, TypeGuard
+
+from msgspec.structs import replace
+
+from holdfast.errors import HoldfastError, RunDamaged, RunExists, RunNotFound, StoreDamaged
+from holdfast.kernel.clock import Clock, SystemClock
+from holdfast.kernel.model import (
+    Append,
+    Backlog,
+    Create,
+    Document,
+    Enlisted,
+    Entry,
+    Filter,
+    Item,
+    Order,
+    RunRecord,
+    Status,
+    Write,
+)
+from holdfast.stores.protocol import (
+    LIVE,
+    LOOK_EVERY,
+    Outcome,
+    Term,
+    adoptable,
+    appended,
+    check_takes,
+    claimed,
+    conflict,
+    due_order,
+    end_refusal,
+    ending,
+    ends,
+    is_chain,
+    may_delete,
+    new_version,
+    refusal,
+    settled,
+    swept,
+    woken,
+)
+from holdfast.stores.sqlite.damage import (
+    REMEDY,
+    check_documents,
+    check_inbox,
+    check_no_id,
+    check_tail,
+    is_known_document,
+    is_known_id,
+    is_known_uid,
+    is_posted,
+)
+from holdfast.stores.sqlite.file import Q, SqliteFile
+from holdfast.stores.sqlite.queues import choose, due_in
+from holdfast.stores.sqlite.rows import (
+    document_of,
+    document_row,
+    is_stored_entry,
+    item_of,
+    listed,
+    page,
+    record_of,
+    row_of,
+    rows_of,
+    sealed,
+    taken_of,
+    taken_seal,
+    term_of,
+    worker_row,
+)
+from holdfast.stores.sqlite.user_transaction import SqliteGuest
+
+RECORD_BY_ID = f"{Q['record']} WHERE r.id = ? AND r.hidden = 0"
+RECORD_BY_UID = f"{Q['record']} WHERE r.uid = ?"
+APPEND = Q["append"]
+MAX_KNOWN = 10_000  # runs whose numbers are remembered
+
+
+class _Withdrawn(Exception):
+    """The transaction is to be rolled back, and nothing is wrong with the store."""
+
+
+class SqliteStore(SqliteFile):
+    """A store in one SQLite file. See `holdfast.stores.protocol.Store` for what each method promises."""
+
+    compress_over: int | None = 512
+    networked = False
+    look_every = LOOK_EVERY
+
+    def __init__(self, path: str, *, durability: str = "full", clock: Clock | None = None) -> None:
+        self.clock = clock or SystemClock()
+        self._numbers: dict[str, int] = {}  # of runs, by uid: a guess, checked by the statement that uses it
+        super().__init__(path, durability=durability)
+
+    def close(self) -> None:
+        try:
+            if self._unusable is None:
+                with self._lock, self._read_lock:
+                    for worker in self._locks.workers():
+                        self.retire(worker)
+                    if self._presence is not None:
+                        self._presence.leave()
+        finally:
+            self.drop()
+
+    # --- records
+
+    def get(self, id: str) -> RunRecord | None:
+        with self._reading() as db:
+            return self._by_id(db, id)
+
+    def journal(self, uid: str) -> RunRecord | None:
+        with self._reading() as db:
+            return self._by_uid(db, uid)
+
+    def _by_id(self, db: sqlite3.Connection, id: str) -> RunRecord | None:
+        """The record of a visible run. That there is none is said by two indexes."""
+        row = db.execute(RECORD_BY_ID, (id,)).fetchone()
+        if row is None and is_known_id(db, id):
+            with _at_once(db):  # it was made just now; or is hidden; or the first index is damaged
+                row = db.execute(RECORD_BY_ID, (id,)).fetchone()
+                if row is None:
+                    check_no_id(db, Q["record"], self.place, id)
+        return record_of(row) if row else None
+
+    def _by_uid(self, db: sqlite3.Connection, uid: str) -> RunRecord | None:
+        """The record of a run, hidden or not. That there is none is said by two indexes."""
+        row = db.execute(RECORD_BY_UID, (uid,)).fetchone()
+        if row is None and self._number_in(db, uid) is not None:  # it was made just now
+            row = db.execute(RECORD_BY_UID, (uid,)).fetchone()
+        return record_of(row) if row else None
+
+    def _number_in(self, db: sqlite3.Connection, uid: str) -> int | None:
+        """The number of a run. That there is none is said by two indexes."""
+        row = db.execute(Q["run_number"], (uid,)).fetchone()
+        if row is None and is_known_uid(db, uid):
+            with _at_once(db):
+                row = db.execute(Q["run_number"], (uid,)).fetchone()
+                if row is None and is_known_uid(db, uid):
+                    problem = f"an index is damaged and does not have the run of uid {uid}"
+                    raise StoreDamaged(self.place, f"{problem}; {REMEDY}")
+        return int(row[0]) if row else None
+
+    def _current(self, uid: str) -> RunRecord | None:
+        """The record inside a write transaction."""
+        return self._by_uid(self._db, uid)
+
+    def _put(self, record: RunRecord) -> None:
+        self._db.execute(Q["update_run"], (*row_of(record)[3:], record.uid))
+
+    def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
+        with self._reading() as db:
+            rows = rows_of(db, *page(Q, filter, before, limit))
+        return [listed(row) for row in rows]
+
+    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
+        with self._reading() as db:
+            rows = rows_of(db, f"{Q['record']} {Q['forks']}", (uid, limit))
+        return [listed(row) for row in rows]
+
+    def counts(self, upto: int) -> dict[Status, int]:
+        with self._reading() as db:
+            return {status: db.execute(Q["count"], (status, upto)).fetchone()[0] for status in Status}
+
+    def orphans(self, limit: int = 100) -> list[RunRecord]:
+        with self._reading() as db:
+            found: list[RunRecord] = []
+            for (worker,) in rows_of(db, Q["holders"]):
+                if not self._alive(db, worker):
+                    rows = rows_of(db, f"{Q['record']} WHERE r.worker = ? LIMIT ?", (worker, limit - len(found)))
+                    found += [listed(row) for row in rows]
+        return found
+
+    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
+        found: list[RunRecord] = []
+        with self._reading() as db:
+            for queue in set(queues):
+                some = islice(due_in(db, queue, workflows, self.clock.now()), limit)
+                for one in list(some):
+                    found += [listed(row) for row in rows_of(db, f"{Q['record']} WHERE r.uid = ?", (one.uid,))]
+        sound = (record for record in found if record.status is not Status.BLOCKED)
+        return sorted(sound, key=due_order)[:limit]
+
+    def take(self, order: Order) -> list[RunRecord]:
+        with self._reading() as db:
+            if not choose(db, order, self.clock.now(), partial(self._alive, db)):
+                return []  # as is usual when one looks, and then nothing need be locked
+        with self._writing():
+            taken: list[RunRecord] = []
+            for uid in choose(self._db, order, self.clock.now(), partial(self._alive, self._db)):
+                record = self._current(uid)
+                self._check_left(record)
+                taken.append(claimed(record, uid, order.worker, LIVE, holder_alive=False, alone=order.alone))
+                self._put(taken[-1])
+            return taken
+
+    def backlog(self) -> dict[str, Backlog]:
+        with self._reading() as db:
+            rows = rows_of(db, Q["backlog"])
+        found: dict[str, dict[str, Any]] = {}
+        for queue, state, count, oldest in rows:
+            if type(queue) is not str:
+                continue  # that of a damaged run, which is in none
+            found.setdefault(queue, {})[state] = count
+            if type(oldest) is int:
+                found[queue]["oldest"] = oldest
+        return {queue: Backlog(**counts) for queue, counts in found.items()}
+
+    def next_wake(
+        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
+    ) -> int | None:
+        ours, values = "", []
+        for column, names in (("queue", queues), ("workflow", workflows)):
+            if names is not None:
+                ours += f" AND +{column} IN ({', '.join('?' * len(names)) or 'NULL'})"
+                values += list(names)
+        with self._reading() as db:
+            row = db.execute(Q["next_wake"] % ours, (after, *values)).fetchone()
+        return row[0] if row and type(row[0]) is int else None
+
+    # --- journals
+
+    def read(
+        self, uid: str, lo: int, hi: int, *, saved: bool | None = None, payloads: bool = True, limit: int | None = None
+    ) -> list[Entry]:
+        with self._reading() as db:
+            run = db.execute("SELECT n, root, id, base FROM run WHERE uid = ?", (uid,)).fetchone()
+            if run is None:
+                self._number_in(db, uid)  # raises, if it is there all the same
+                return []
+            only = "" if saved is None else "AND e.kind = 'saved'" if saved else "AND e.kind <> 'saved'"
+            values = (run[0], lo, hi, -1 if limit is None else limit)
+            query = Q["read"] if payloads else Q["read_headers"]
+            rows = db.execute(f"{query} {only} ORDER BY e.seq LIMIT ?", values).fetchall()
+            if saved is not None and limit is None:
+                self._check_gapless(db, run, lo, hi)
+        root = run[1]
+        if type(root) is not bytes or not all(map(is_stored_entry, rows)):
+            raise RunDamaged(str(run[2]), "an entry is not what was written; restore the run from a backup")
+        return [Entry(seq, kind, at, state, prev or root, own, data) for seq, kind, at, state, prev, own, data in rows]
+
+    def _check_gapless(self, db: sqlite3.Connection, run: tuple[Any, ...], lo: int, hi: int) -> None:
+        """Where only some kinds of entries are read, nobody else would notice that one is missing."""
+        number, _, id, base = run
+        [newest] = db.execute("SELECT max(seq) FROM entry WHERE run = ?", (number,)).fetchone()
+        if type(newest) is not int or type(base) is not int:
+            raise RunDamaged(str(id), "its record or its entries are damaged; restore the run from a backup")
+        lo, hi = max(lo, base), min(hi, newest)
+        counting = "SELECT count(*) FROM entry WHERE run = ? AND seq BETWEEN ? AND ?"
+        [found] = db.execute(counting, (number, lo, hi)).fetchone()
+        if found != max(hi - lo + 1, 0):
+            raise RunDamaged(str(id), f"entries between {lo} and {hi} are missing; restore the run from a backup")
+
+    def inbox(self, uid: str) -> list[Item]:
+        with self._reading() as db:
+            return self._items(db, uid)
+
+    def _items(self, db: sqlite3.Connection, uid: str) -> list[Item]:
+        number = self._filled_inbox(db, uid)
+        if number is None:
+            return []
+        rows = rows_of(db, Q["inbox"], (number,))
+        check_inbox(db, number, uid)
+        return [item_of(uid, *row) for row in rows]
+
+    def _filled_inbox(self, db: sqlite3.Connection, uid: str) -> int | None:
+        """The number of the run, if its inbox ever had an item."""
+        row = db.execute(Q["inbox_sizes"], (uid,)).fetchone()
+        if row is None:
+            return self._number_in(db, uid)
+        return int(row[0]) if row[1] or row[2] else None
+
+    def taken(self, uid: str) -> list[str]:
+        with self._reading() as db:
+            number = self._filled_inbox(db, uid)
+            if number is None:
+                return []
+            rows = rows_of(db, Q["taken"], (number,))
+            check_inbox(db, number, uid)
+        return [taken_of(uid, *row) for row in rows]
+
+    def apply(self, batch: Sequence[Write]) -> list[Outcome]:
+        if len(batch) == 1 and self._append_alone(batch[0]):
+            return [None]
+        try:
+            made = self._apply(batch)
+        except sqlite3.IntegrityError:
+            if len(batch) > 1:
+                return [outcome for write in batch for outcome in self.apply([write])]
+            with self._reading() as db:
+                return [self._conflict(db, batch[0])]
+        if any(isinstance(write, Append) and write.redact for write in batch):
+            self._empty_log()
+        return made
+
+    def _apply(self, batch: Sequence[Write]) -> list[Outcome]:
+        with suppress(_Withdrawn), self._writing():
+            return self._make_together(batch)
+        with self._writing():  # one of them is refused, so each is made by itself, to see which
+            return [self._make(write) for write in batch]
+
+    def _make_together(self, batch: Sequence[Write]) -> list[Outcome]:
+        """Carry out writes in the transaction, plain steps that follow each other in one pass."""
+        made: list[Outcome] = []
+        for plain, writes in groupby(batch, _is_plain):
+            if plain:
+                made += self._append_many([write for write in writes if isinstance(write, Append)])
+            else:
+                made += [self._make(write) for write in writes]
+        return made
+
+    def _append_many(self, writes: Sequence[Append]) -> list[Outcome]:
+        rows = [_values(self._guess(write.uid), write, entry) for write in writes for entry in write.entries]
+        if self._cursor.executemany(APPEND, rows).rowcount != len(rows):
+            raise _Withdrawn
+        return [None] * len(writes)
+
+    def _make(self, write: Write) -> Outcome:
+        """Carry out a write in the transaction. A run that is damaged fails by itself, not the batch it is in."""
+        try:
+            return self._create(write) if isinstance(write, Create) else self._append(write)
+        except RunDamaged as damage:
+            return damage
+
+    def _append_alone(self, write: Write) -> bool:
+        """Carry out a plain step, which is a single statement. False if it is none, or is refused."""
+        if not _is_plain(write) or len(write.entries) != 1:
+            return False
+        number = self._numbers.get(write.uid)
+        return number is not None and self._write_alone(_values(number, write, write.entries[0])) == 1
+
+    def _write_alone(self, values: tuple[Any, ...]) -> int:
+        """The statement as a transaction of its own, the same as in `_writing`; how many rows it made."""
+        with self._lock:
+            if self._unusable is not None or self._db.lent:
+                self._check_usable()
+                self._check_free()
+            try:  # see `_writing`
+                self._take_turn()
+                self._check_before_writing()
+                self._roll_back()
+                return self._commit(APPEND, values).rowcount
+            except sqlite3.Error as error:
+                self._raise(error)
+            except OSError as error:
+                self._raise_of_system(error)
+            finally:
+                self._writer_lock.free()
+
+    def transact(self, act: Callable[[sqlite3.Connection], Append]) -> HoldfastError | None:
+        """See `holdfast.stores.protocol.Transacting`."""
+        outcome: Outcome = None
+        raised: Exception | None = None
+        with self._lending(), suppress(_Withdrawn), self._writing():
+            try:
+                with self._db.lend():
+                    write = act(self._db)
+            except Exception as error:  # of the function, and not of the store
+                raised = error
+                raise _Withdrawn from None
+            before = self._db.total_changes
+            outcome = self._make(write)
+            if outcome is not None or self._db.total_changes == before:  # refused, or it was made before
+                raise _Withdrawn
+        if raised is not None:
+            raise raised
+        assert not isinstance(outcome, RunRecord)
+        return outcome
+
+    def join(self, connection: Any, *, awaited: bool) -> SqliteGuest:
+        """See `holdfast.stores.user_transaction.Joining`. Such a connection is called in async code, too."""
+        self._check_usable()
+        return SqliteGuest(connection, self.path)
+
+    def _create(self, write: Create) -> RunRecord | HoldfastError:
+        record = write.record
+        if (existing := self._by_id(self._db, record.id)) is not None:
+            return existing
+        ancestors = [self._number(link.uid) for link in record.lineage]
+        for link, number in zip(record.lineage, ancestors, strict=True):
+            if number is None:
+                return RunNotFound(link.id, "it was deleted, so it cannot be forked")
+        self._insert(record, write.entries, [number for number in ancestors if number is not None])
+        return ending(record, write.entries)
+
+    def _insert(self, record: RunRecord, entries: Sequence[Entry], ancestors: Sequence[int]) -> int:
+        number = self._db.execute(Q["insert_run"], row_of(record)).lastrowid
+        assert number is not None
+        self._add_entries(number, entries)
+        self._db.executemany(Q["insert_link"], [(ancestor, number) for ancestor in ancestors])
+        return number
+
+    def _add_entries(self, number: int, entries: Sequence[Entry]) -> None:
+        rows = [(number, e.seq, e.kind, e.at, e.state, e.hash, e.payload) for e in entries]
+        self._db.executemany(Q["insert_entry"], rows)
+
+    def _append(self, write: Append) -> HoldfastError | None:
+        changes = bool(write.change or write.took or write.redact)
+        record = self._current(write.uid) if changes else None  # before anything is written: it may be damaged
+        if changes and (refused := refusal(record, write)):
+            return refused
+        if ends(write) and (unread := end_refusal(write, self._untaken(write.uid))):
+            return unread
+        if not is_chain(write.entries):
+            return refusal(self._current(write.uid), write) or self._conflict(self._db, write)
+        number = self._number(write.uid) or 0
+        for entry in write.entries:
+            if not self._db.execute(APPEND, _values(number, write, entry)).rowcount:
+                return refusal(self._current(write.uid), write) or self._conflict(self._db, write)
+        if record is not None:
+            self._change(record, write)
+        return None
+
+    def _untaken(self, uid: str) -> list[str]:
+        return [item.key for item in self._items(self._db, uid)]
+
+    def _change(self, record: RunRecord, write: Append) -> None:
+        number = self._guess(write.uid)
+        for key in write.took:
+            taken = self._db.execute(Q["take"], (taken_seal(key), number, key)).rowcount
+            if not taken and is_posted(self._db, number, key):
+                raise RunDamaged(write.id, f"an index does not have the inbox item {key!r}; {REMEDY}")
+        self._put(appended(record, write, mail=bool(self._db.execute(Q["mail"], (write.uid,)).fetchone())))
+        for seq, payload in write.redact:
+            self._db.execute(Q["redact"], (payload, write.uid, seq))
+
+    def _conflict(self, db: sqlite3.Connection, write: Write) -> HoldfastError | None:
+        if isinstance(write, Create):
+            return RunExists(write.record.id)
+        last = write.entries[-1]
+        return conflict(write, [Entry(*row) for row in db.execute(Q["entry"], (write.uid, last.seq))])
+
+    def _number(self, uid: str) -> int | None:
+        number = self._number_in(self._db, uid)
+        if number is None:
+            return None
+        if len(self._numbers) >= MAX_KNOWN:
+            self._numbers.clear()
+        self._numbers[uid] = number
+        return number
+
+    def _guess(self, uid: str) -> int:
+        """The number of the run, if it has not been deleted since it was looked up; 0 if there is no such run."""
+        return self._numbers.get(uid) or self._number(uid) or 0
+
+    # --- claims, inboxes, workers
+
+    def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
+        with self._writing():
+            record = self._current(uid)
+            alive = record is not None and record.worker is not None and self._alive(self._db, record.worker)
+            taken = claimed(record, uid, worker, allow, holder_alive=alive, alone=alone)
+            self._check_left(record)
+            self._put(taken)
+            return taken
+
+    def _check_left(self, record: RunRecord | None) -> None:
+        """Check a run that a dead holder left: an index may lack its last entries, and no other row says so."""
+        if record is not None and record.worker is not None:
+            check_tail(self._db, self._guess(record.uid), record.id, record.seq)
+
+    def post(self, uid: str, item: Item) -> bool:
+        with self._writing():
+            record = self._current(uid)
+            if record is None or record.hidden:
+                return False
+            number = self._number(uid) or 0
+            if is_posted(self._db, number, item.key):
+                return False
+            check_takes(record)
+            values = (number, item.key, item.kind, item.at, sealed(item), item.wakes, 0)
+            if not self._db.execute(Q["post"], values).rowcount:
+                raise RunDamaged(record.id, f"the inbox item {item.key!r} is in one index and not in another; {REMEDY}")
+            if item.wakes and woken(record) is not record:
+                self._put(woken(record))
+            return True
+
+    def enlist(self, worker: str, lease: float) -> None:
+        with self._translated():
+            self._locks.hold(worker)
+            gone = self._locks.ended()
+        self._stamp_file()
+        with self._writing():
+            self._db.executemany(Q["retire"], [(name,) for name in gone])
+            self._beat(worker, lease)
+        with self._translated():
+            for name in gone:
+                self._locks.release(name)
+
+    def beat(self, worker: str, lease: float) -> None:
+        self._restore_locks(worker)
+        with self._writing():
+            self._beat(worker, lease)
+
+    def _beat(self, worker: str, lease: float) -> None:
+        self._db.execute(Q["beat"], worker_row(worker, Term.of(self.clock, lease)))
+
+    def retire(self, worker: str) -> None:
+        with self._writing():
+            self._db.execute(Q["retire"], (worker,))
+        self._locks.release(worker)
+
+    def workers(self) -> list[Enlisted]:
+        with self._reading() as db:
+            terms = {row[0]: term_of(self.place, *row) for row in rows_of(db, Q["workers"])}
+        return [term.enlisted(name, self.clock, self._locks.is_running(name)) for name, term in terms.items()]
+
+    def _alive(self, db: sqlite3.Connection, worker: Any) -> bool:
+        """Whether a worker lives. If its row is missing or damaged, only the lock that it holds says so."""
+        running = self._locks.is_running(worker) if type(worker) is str else False
+        rows = rows_of(db, Q["term"], (worker,))
+        try:
+            term = term_of(self.place, *rows[0]) if rows else None
+        except StoreDamaged:
+            term = None
+        return bool(running) if term is None else term.is_live(self.clock, running)
+
+    # --- documents
+
+    def document(self, kind: str, name: str) -> Document | None:
+        with self._reading() as db:
+            return self._document(db, kind, name)
+
+    def _document(self, db: sqlite3.Connection, kind: str, name: str) -> Document | None:
+        """A document. That there is none is said by two indexes."""
+        row = db.execute(Q["document"], (kind, name)).fetchone()
+        if row is None and is_known_document(db, kind, name):
+            with _at_once(db):
+                row = db.execute(Q["document"], (kind, name)).fetchone()
+                if row is None and is_known_document(db, kind, name):
+                    problem = f"the {kind} {name!r} is missing, and an index says that there is one"
+                    raise StoreDamaged(self.place, f"{problem}; {REMEDY}")
+        return document_of(kind, self.place, *row) if row else None
+
+    def documents(self, kind: str) -> list[Document]:
+        with self._reading() as db:
+            rows = rows_of(db, Q["documents"], (kind,))
+            check_documents(db, self.place, kind)
+        return [document_of(kind, self.place, *row) for row in rows]
+
+    def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
+        with self._writing():
+            known = self._document(self._db, kind, name)
+            if (known.version if known else None) != expected:
+                return False
+            if value is None:
+                self._db.execute(Q["delete_document"], (kind, name))
+            else:
+                row = document_row(kind, Document(name, value, new_version(self.clock)))
+                self._db.execute(Q["put_document"], row)
+            return True
+
+    # --- whole runs
+
+    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
+        with self._writing():
+            return self._delete(uid, expected)
+
+    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
+        with self._writing():
+            return swept(records, self._delete)
+
+    def _delete(self, uid: str, expected: RunRecord | None) -> bool:
+        record = self._current(uid)
+        if record is None or record.hidden:
+            return False
+        alive = record.worker is not None and self._alive(self._db, record.worker)
+        if not may_delete(record, holder_alive=alive, expected=expected):
+            return False
+        self._put(replace(record, hidden=True, worker=None))
+        self._db.execute("DELETE FROM inbox WHERE run = ?", (self._number(uid),))
+        for ancestor in (uid, *(link.uid for link in reversed(record.lineage))):
+            self._remove_if_unshared(ancestor)
+        return True
+
+    def _remove_if_unshared(self, uid: str) -> None:
+        """Remove the journal if it is hidden and no fork shares it any longer."""
+        record, number = self._current(uid), self._number(uid)
+        if record is None or not record.hidden or self._db.execute(Q["is_shared"], (number,)).fetchone():
+            return
+        self._db.execute("DELETE FROM entry WHERE run = ?", (number,))
+        self._db.execute("DELETE FROM link WHERE child = ?", (number,))
+        self._db.execute("DELETE FROM run WHERE n = ?", (number,))
+
+    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
+        with self._writing():
+            record = self._current(uid)
+            if record is None or record.key_blob != old:
+                return False
+            self._put(replace(record, key_id=key_id, key_blob=key_blob))
+            return True
+
+    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
+        try:
+            with self._writing():
+                ancestors = [self._number(link.uid) for link in record.lineage]
+                if None in ancestors:
+                    raise RunNotFound(record.id, "the run that it was forked from is not in this store")
+                if adoptable(self._current(record.uid), record, entries):
+                    number = self._number(record.uid) or 0
+                    self._db.execute("DELETE FROM entry WHERE run = ?", (number,))
+                    self._db.execute("DELETE FROM inbox WHERE run = ?", (number,))
+                    self._put(record)
+                    self._add_entries(number, entries)
+                else:
+                    number = self._insert(record, entries, [n for n in ancestors if n is not None])
+                self._db.executemany(Q["post"], [(number, i.key, i.kind, i.at, sealed(i), i.wakes, 0) for i in items])
+                gone = [(number, key, "taken", 0, taken_seal(key), 0, 1) for key in taken]
+                self._db.executemany(Q["post"], gone)
+        except sqlite3.IntegrityError:
+            raise RunExists(record.id) from None
+
+    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
+        with self._writing():
+            items = self._items(self._db, uid)
+            record = settled(self._current(uid), items, epoch=epoch, here=here, mail=mail)
+            if record is not None:
+                self._put(record)
+            return record is not None
+
+
+@contextmanager
+def _at_once(db: sqlite3.Connection) -> Iterator[None]:
+    """Around statements that must see the same commits."""
+    if db.in_transaction:
+        yield
+        return
+    db.execute("BEGIN")
+    try:
+        yield
+    finally:
+        db.execute("ROLLBACK")  # nothing was written
+
+
+def _is_plain(write: Write) -> TypeGuard[Append]:
+    """Whether the write does nothing but add entries."""
+    return type(write) is Append and not (write.change or write.took or write.redact) and len(write.entries) > 0
+
+
+def _values(number: int, write: Append, entry: Entry) -> tuple[Any, ...]:
+    """What the append statement takes: in which run, who may write it, what it continues, and the entry."""
+    return (
+        number,
+        write.uid,
+        write.epoch,
+        write.worker,
+        entry.seq - 1,
+        entry.prev,
+        entry.seq,
+        entry.kind,
+        entry.at,
+        entry.state,
+        entry.hash,
+        entry.payload,
+    )
