@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from holdfast.kernel.clock import Clock, new_uid
 from holdfast.kernel.model import Change, Filter, RunRecord, Status
+from holdfast.kernel.rules import matches
 from holdfast.stores import open_store
-from holdfast.stores.protocol import Store, matches
+from holdfast.stores.protocol import Store
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, ids, make, put
 

@@ -20,8 +20,8 @@ from holdfast.engine.worker.schedules import MAX_NAME
 from holdfast.engine.workflow.replay_gate import MOST
 from holdfast.flow.secrets import SHORTEST
 from holdfast.importers.reading import MAX_DEPTH
+from holdfast.kernel.rules import MAX_ID
 from holdfast.stores.postgres import connections, store, stuck_calls
-from holdfast.stores.protocol import MAX_ID
 from holdfast.stores.sqlite import damage
 from holdfast.stores.sqlite.file import BUSY_SECONDS, GLANCE, PAGE_SIZE
 from holdfast.stores.sqlite.store import SqliteStore

@@ -17,8 +17,8 @@ from holdfast import Holdfast, Status
 from holdfast.errors import Claimed, LeaseLost
 from holdfast.kernel import clock
 from holdfast.kernel.clock import SystemClock
+from holdfast.kernel.rules import Term
 from holdfast.stores.locks import WorkerLocks
-from holdfast.stores.protocol import Term
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash
 

@@ -12,7 +12,7 @@ from holdfast import Holdfast, step, workflow
 from holdfast import ask as ask_person
 from holdfast.errors import HoldfastError, TimedOut
 from holdfast.kernel.model import Filter, Item, Limits, Order, Status
-from holdfast.stores.protocol import ANY
+from holdfast.kernel.rules import ANY
 
 EXECUTED: list[str] = []  # every step that was executed, in this process
 

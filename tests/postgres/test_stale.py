@@ -16,11 +16,11 @@ from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.errors import StoreUnreachable
 from holdfast.kernel.model import Append, Kind, Limits, Order, RunRecord, Status
+from holdfast.kernel.rules import ANY
 from holdfast.stores.postgres import connections
 from holdfast.stores.postgres import store as postgres
 from holdfast.stores.postgres.connections import Connection, begin, execute
 from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.protocol import ANY
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, item, make, put
 

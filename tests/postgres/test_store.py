@@ -13,6 +13,7 @@ import holdfast
 from holdfast.errors import Claimed, InboxNotEmpty, LeaseLost, StoreError, StoreUnusable
 from holdfast.kernel.clock import SystemClock
 from holdfast.kernel.model import Append, Change, Filter, Kind, RunRecord, Status
+from holdfast.kernel.rules import appended
 from holdfast.stores.postgres import connections
 from holdfast.stores.postgres.append import Statement
 from holdfast.stores.postgres.connections import Connection, begin
@@ -20,7 +21,6 @@ from holdfast.stores.postgres.guarded_connection import LentConnection
 from holdfast.stores.postgres.rows import given, kept
 from holdfast.stores.postgres.store import PostgresStore, ServerClock
 from holdfast.stores.postgres.url import settings_of
-from holdfast.stores.protocol import appended
 from holdfast.stores.sqlite.rows import sealed
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
@@ -146,8 +146,8 @@ def test_a_plain_step_is_one_statement_and_leaves_the_record(
         asked.append(statement)
         return call(statement, conn, values)
 
-    for module in ("postgres", "postgres_link"):
-        monkeypatch.setattr(f"holdfast.stores.{module}.execute", noted)
+    for module in ("store", "connections"):
+        monkeypatch.setattr(f"holdfast.stores.postgres.{module}.execute", noted)
     monkeypatch.setattr(Statement, "__call__", called)
     before = sql("SELECT xmin, ctid FROM {schema}.run")
     for n in (1, 1, 3):

@@ -15,8 +15,8 @@ from holdfast import Holdfast, Keyring, Status, step, workflow
 from holdfast.engine.worker import worker
 from holdfast.engine.workflow import declare
 from holdfast.errors import RunDamaged, StoreBusy, StoreFull, StoreUnusable, UsageError
+from holdfast.kernel.rules import ANY
 from holdfast.stores import open_store
-from holdfast.stores.protocol import ANY
 from holdfast.testing import ManualClock
 
 DAY = 86_400

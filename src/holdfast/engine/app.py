@@ -1,8 +1,8 @@
 """The engine: one open store, the worker that holds runs of it, and the handles that users work with.
 
-`Holdfast` is what `holdfast.open` gives. It makes `Run` handles (`holdfast.engine.run.handle`), whose writes pass through a
-`Lease` (numbers, hashes, states) to the `Committer` (group commit) and on to the store; reads come back through
-`Journals` (verified, decrypted, unpacked) into a `Fold`.
+`Holdfast` is what `holdfast.open` gives. It makes `Run` handles (`holdfast.engine.run.handle`), whose writes pass
+through a `Lease` (numbers, hashes, states) to the `Committer` (group commit) and on to the store; reads come back
+through `Journals` (verified, decrypted, unpacked) into a `Fold`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ from holdfast.kernel.admission import is_suspect
 from holdfast.kernel.clock import SystemClock, new_uid
 from holdfast.kernel.journal import Data, genesis, next_entry
 from holdfast.kernel.model import ENDED, Change, Create, Filter, Kind, RunRecord, Status
-from holdfast.stores.protocol import ANY, Store, check_id
+from holdfast.kernel.rules import ANY, check_id
+from holdfast.stores.protocol import Store
 from holdfast.views import AuditReport, Page, RunInfo
 
 if TYPE_CHECKING:

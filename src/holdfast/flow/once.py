@@ -1,4 +1,5 @@
-"""De-duplication of flows: a second start with the same key gives the run that there is (`holdfast.engine.worker.dedup`)."""
+"""De-duplication of flows: a second start with the same key gives the run that there is
+(`holdfast.engine.worker.dedup`)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from holdfast.kernel.model import Backlog, Limits, Order, RunRecord, Status
-from holdfast.stores.protocol import LIVE, SUSPECT, Awaited
+from holdfast.kernel.rules import LIVE, SUSPECT, Awaited
 
 
 class Known(Awaited, Protocol):

@@ -126,7 +126,7 @@ class RunRecord(Struct, frozen=True, kw_only=True):
     reason: str | None = None  # why it is blocked
     hidden: bool = False  # deleted, and kept only because forks share its entries
     chapter: int = 0  # seq of the entry from which on the journal is read to go on
-    crashes: int = 0  # how often in a row its holder died at `crashed_at`; see `holdfast.stores.protocol.crashes_of`
+    crashes: int = 0  # how often in a row its holder died at `crashed_at`; see `holdfast.kernel.rules.crashes_of`
     crashed_at: int = -1  # the newest seq at the last of these times
     away: str | None = None  # the store in which it lives, if that is another one
     was: Status | None = None  # while a move is under way: what it is when it arrives, or `AWAY` for its copy there

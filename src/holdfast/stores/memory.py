@@ -31,9 +31,8 @@ from holdfast.kernel.model import (
     Status,
     Write,
 )
-from holdfast.stores.protocol import (
+from holdfast.kernel.rules import (
     LIVE,
-    LOOK_EVERY,
     Outcome,
     Term,
     adoptable,
@@ -56,6 +55,7 @@ from holdfast.stores.protocol import (
     wake_time,
     woken,
 )
+from holdfast.stores.protocol import LOOK_EVERY
 
 _FIRST = -(1 << 70)  # before any priority
 

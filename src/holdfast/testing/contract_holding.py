@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from holdfast.errors import Claimed, HoldfastError, RunBlocked, RunEnded, RunNotFound
 from holdfast.kernel.model import Change, Kind, RunRecord, Status
-from holdfast.stores.protocol import ANY, SUSPECT, Store
+from holdfast.kernel.rules import ANY, SUSPECT
+from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import ALL, LEASE, Author, Opening, after, ids, make, put, refused
 

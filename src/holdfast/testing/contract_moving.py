@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from holdfast.errors import Moved, RunExists
 from holdfast.kernel.model import ENDED, Append, Change, Entry, Filter, Kind, Order, RunRecord, Status
-from holdfast.stores.protocol import ANY, Store
+from holdfast.kernel.rules import ANY
+from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import ALL, Author, after, ids, item, make, put, refused, snapshot
 

@@ -13,7 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.kernel.model import Append, Backlog, Change, Kind, Limits, Order, RunRecord, Status
-from holdfast.stores.protocol import SUSPECT, Store
+from holdfast.kernel.rules import SUSPECT
+from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, ids, item, make, put
 

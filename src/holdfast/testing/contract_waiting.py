@@ -14,7 +14,8 @@ import pytest
 
 from holdfast.errors import InboxNotEmpty, RunEnded
 from holdfast.kernel.model import ENDED, Change, Filter, Kind, RunRecord, Status
-from holdfast.stores.protocol import ANY, Store
+from holdfast.kernel.rules import ANY
+from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import (
     LEASE,

@@ -21,8 +21,9 @@ from typing import Any
 
 from holdfast.kernel.clock import Clock
 from holdfast.kernel.model import Backlog, Document, Enlisted, Entry, Filter, Item, Order, RunRecord, Status, Write
+from holdfast.kernel.rules import LIVE, Outcome
 from holdfast.stores.files.disk import Disk, File
-from holdfast.stores.protocol import LIVE, Outcome, Store
+from holdfast.stores.protocol import Store
 from holdfast.stores.sqlite.store import SqliteStore
 
 

@@ -45,7 +45,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.kernel.model import ENDED, Kind, Status
-from holdfast.stores.protocol import LIVE
+from holdfast.kernel.rules import LIVE
 from holdfast.testing.machine_model import Asked, Deed, Done, Moment, Twin
 from holdfast.testing.machine_stage import LEASE, Stage
 from holdfast.testing.machine_world import UNDOS, WORLD, Died, compute, exact, put, texts, values

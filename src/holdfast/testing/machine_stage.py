@@ -15,7 +15,8 @@ from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
 from holdfast.errors import Claimed, HoldfastError, LeaseLost, RunBlocked, RunEnded, UndoFailed
 from holdfast.kernel.model import Status
-from holdfast.stores.protocol import LIVE, Store
+from holdfast.kernel.rules import LIVE
+from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.machine_model import Life, Moment, Twin
 from holdfast.testing.machine_world import WORLD, Colour, Point, exact, put, take_away

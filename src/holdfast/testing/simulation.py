@@ -27,8 +27,9 @@ from holdfast.engine.workflow.effect_step import this_step
 from holdfast.errors import Claimed, HoldfastError, InboxNotEmpty, LeaseLost
 from holdfast.kernel.journal import verify
 from holdfast.kernel.model import ENDED, Append, Create, Entry, Filter, Item, Kind, RunRecord, Status, Write
+from holdfast.kernel.rules import LIVE, Outcome
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.protocol import LIVE, LOOK_EVERY, Outcome, Store
+from holdfast.stores.protocol import LOOK_EVERY, Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.crash import Crash
 from holdfast.testing.still import open_still

@@ -25,9 +25,10 @@ from holdfast.engine.workflow.effect_step import this_step
 from holdfast.engine.workflow.execution import Execution
 from holdfast.errors import Claimed, HoldfastError, RunEnded, UsageError
 from holdfast.kernel.model import ENDED, Create, Filter, RunRecord, Status, Write
+from holdfast.kernel.rules import Outcome
 from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.protocol import Outcome, Store
+from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.crash import Crash, CrashDisk, CrashSqliteStore, CrashStore, Fuse
 from holdfast.testing.still import open_still

@@ -13,7 +13,7 @@ from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
 from holdfast.errors import NoCheckpoint, RunNotFound
 from holdfast.kernel.model import RunRecord
-from holdfast.stores.protocol import check_id
+from holdfast.kernel.rules import check_id
 from holdfast.ui.holders import living
 from holdfast.ui.problems import Refused
 from holdfast.ui.security import Person

@@ -29,7 +29,8 @@ from msgspec import Struct
 from holdfast.engine.access.offload import threads
 from holdfast.errors import StoreError, StoreUnusable, UsageError
 from holdfast.kernel.model import Append, RunRecord, Write
-from holdfast.stores.protocol import Outcome, Store, Transacting
+from holdfast.kernel.rules import Outcome
+from holdfast.stores.protocol import Store, Transacting
 
 if TYPE_CHECKING:
     import asyncio

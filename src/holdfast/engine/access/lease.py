@@ -21,7 +21,7 @@ from holdfast.errors import HoldfastError, LeaseLost, Redacted, RunDamaged, RunN
 from holdfast.kernel.fold import Fold
 from holdfast.kernel.journal import Data, next_entry, wants_snapshot
 from holdfast.kernel.model import Append, Change, Entry, Kind, RunRecord
-from holdfast.stores.protocol import appended
+from holdfast.kernel.rules import appended
 
 
 def _is_no_progress(kind: str, data: Data) -> bool:

@@ -26,7 +26,8 @@ from holdfast.engine.workflow.revived import HOOK
 from holdfast.errors import BackupDamaged, RunExists, RunNotFound, StoreError, StoreTooNew, UsageError, shown
 from holdfast.kernel.journal import verify
 from holdfast.kernel.model import ENDED, Entry, Filter, Item, RunRecord, Status
-from holdfast.stores.protocol import READER, Store, check_id
+from holdfast.kernel.rules import check_id
+from holdfast.stores.protocol import READER, Store
 
 if TYPE_CHECKING:
     from holdfast.engine.app import Holdfast

@@ -44,7 +44,8 @@ from holdfast.errors import (
     shown,
 )
 from holdfast.kernel.model import ENDED, Append, Change, Filter, Kind, RunRecord, Status
-from holdfast.stores.protocol import ANY, Store, departed, matches, moved
+from holdfast.kernel.rules import ANY, departed, matches, moved
+from holdfast.stores.protocol import Store
 from holdfast.views import LeftBehind, MoveReport
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from holdfast.engine.workflow.revived import note_revival
 from holdfast.errors import Claimed, RunBlocked, RunEnded, UsageError
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import ENDED, Change, Item, Kind, RunRecord, Status
-from holdfast.stores.protocol import LIVE
+from holdfast.kernel.rules import LIVE
 
 if TYPE_CHECKING:
     from holdfast.engine.run.handle import Run

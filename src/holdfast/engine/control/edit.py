@@ -13,7 +13,7 @@ from holdfast.engine.workflow.declare import Edited, registered
 from holdfast.errors import UsageError, WorkflowMissing
 from holdfast.kernel.fold import Fold
 from holdfast.kernel.model import Change, RunRecord, Status
-from holdfast.stores.protocol import LIVE
+from holdfast.kernel.rules import LIVE
 
 if TYPE_CHECKING:
     from holdfast.engine.access.commit import Ticket

@@ -18,7 +18,7 @@ from holdfast.engine.operations import Op, Read
 from holdfast.errors import UsageError
 from holdfast.kernel.journal import Data, erased, payload_digest
 from holdfast.kernel.model import Change, Entry, Kind, RunRecord, Status
-from holdfast.stores.protocol import ANY
+from holdfast.kernel.rules import ANY
 
 if TYPE_CHECKING:
     from holdfast.engine.run.handle import Run

@@ -20,7 +20,7 @@ from holdfast.kernel.clock import new_uid
 from holdfast.kernel.fold import Fold
 from holdfast.kernel.journal import Data, fork_lineage, fork_rewinds, next_entry
 from holdfast.kernel.model import Create, Kind, RunRecord, Status
-from holdfast.stores.protocol import check_id, ending
+from holdfast.kernel.rules import check_id, ending
 
 if TYPE_CHECKING:
     from holdfast.engine.run.handle import Line, Run

@@ -30,7 +30,7 @@ from holdfast.errors import HoldfastError, RunDamaged, StoreError, Uncertain, Un
 from holdfast.kernel.fold import Fold, Mark, Rolling, rollback_plan
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import ENDED, Change, Kind, Rewind, Status
-from holdfast.stores.protocol import LIVE
+from holdfast.kernel.rules import LIVE
 from holdfast.views import PlannedUndo, RollbackPlan, RollbackReport
 
 if TYPE_CHECKING:

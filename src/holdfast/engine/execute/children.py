@@ -39,7 +39,8 @@ from holdfast.errors import (
 )
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import ENDED, Filter, Kind, RunRecord, Status
-from holdfast.stores.protocol import LIVE, MAX_ID, Store
+from holdfast.kernel.rules import LIVE, MAX_ID
+from holdfast.stores.protocol import Store
 
 if TYPE_CHECKING:
     from holdfast.engine.access.lease import Lease

@@ -48,7 +48,7 @@ from holdfast.errors import (
 )
 from holdfast.kernel.fold import Fold
 from holdfast.kernel.model import Change, Kind, RunRecord, Status
-from holdfast.stores.protocol import tries_alone
+from holdfast.kernel.rules import tries_alone
 
 if TYPE_CHECKING:
     from holdfast.engine.run.handle import Run

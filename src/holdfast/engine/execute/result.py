@@ -17,7 +17,7 @@ from holdfast.engine.workflow.failures import revive
 from holdfast.errors import Redacted, RunBlocked, RunCancelled, RunEnded, TimedOut, UsageError
 from holdfast.kernel.clock import SystemClock
 from holdfast.kernel.model import ENDED, RunRecord, Status
-from holdfast.stores.protocol import check_here
+from holdfast.kernel.rules import check_here
 
 if TYPE_CHECKING:
     from holdfast.engine.run.handle import Run

@@ -28,7 +28,7 @@ from holdfast.kernel.clock import new_uid
 from holdfast.kernel.fold import Fold
 from holdfast.kernel.journal import Data, genesis, next_entry
 from holdfast.kernel.model import Create, Entry, Kind, RunRecord, Status
-from holdfast.stores.protocol import check_here, check_id
+from holdfast.kernel.rules import check_here, check_id
 
 if TYPE_CHECKING:
     from holdfast.engine.access.commit import Ticket

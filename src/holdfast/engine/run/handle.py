@@ -1,8 +1,8 @@
 """A handle on one run: everything that can be asked of it or done to it.
 
 `Run` is the table of contents. What belongs to one subject lives in a module of its own: steps and effects in
-`holdfast.engine.run.manual_step`, pauses in `holdfast.engine.control.questions`, going back in `holdfast.engine.control.rollback`. Here are the
-claim, the states, and the run as a whole.
+`holdfast.engine.run.manual_step`, pauses in `holdfast.engine.control.questions`, going back in
+`holdfast.engine.control.rollback`. Here are the claim, the states, and the run as a whole.
 
 A handle reads at any time. To write it must hold the run's lease: ``with run.claim():`` keeps it for a block; a
 writing call outside of such a block claims the run for just that call.
@@ -51,7 +51,7 @@ from holdfast.errors import (
 from holdfast.kernel.fold import Fold
 from holdfast.kernel.journal import Data, is_live, live_ranges
 from holdfast.kernel.model import ENDED, Append, Change, Item, Kind, RunRecord, Status
-from holdfast.stores.protocol import ANY, LIVE
+from holdfast.kernel.rules import ANY, LIVE
 from holdfast.views import EntryContents, EntryInfo, Page, RunInfo, moment
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from holdfast.errors import NonDeterminism, NotDone, Redacted, Uncertain, UsageE
 from holdfast.kernel.fold import Fold, Mark, Step
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import Kind, Status
-from holdfast.stores.protocol import LIVE
+from holdfast.kernel.rules import LIVE
 from holdfast.views import Effect, moment
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from holdfast.engine.workflow.outcomes import Unwind
 from holdfast.kernel.fold import name_in
 from holdfast.kernel.journal import Data, is_live, live_ranges
 from holdfast.kernel.model import ENDED, Kind, RunRecord, Status
-from holdfast.stores.protocol import check_here
+from holdfast.kernel.rules import check_here
 from holdfast.views import Output, Page, StepInfo, moment
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from holdfast.engine.workflow.declare import state_type
 from holdfast.errors import Redacted
 from holdfast.kernel.journal import is_live, live_ranges
 from holdfast.kernel.model import ENDED, Entry, Kind, RunRecord, Status
-from holdfast.stores.protocol import check_here
+from holdfast.kernel.rules import check_here
 from holdfast.views import EntryContents, Page, moment
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from holdfast.engine.workflow.declare import Workflow
 from holdfast.errors import HoldfastError, ScheduleMoved, ScheduleNotFound, StoreDamaged, StoreError, UsageError, shown
 from holdfast.kernel.clock import new_uid
 from holdfast.kernel.model import Document
-from holdfast.stores.protocol import MAX_ID, Store
+from holdfast.kernel.rules import MAX_ID
+from holdfast.stores.protocol import Store
 from holdfast.views import ScheduleInfo, moment
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 Whoever posts, enqueues or lets go of a run rings the bell of its own engine. What other processes commit is noticed by
 the store's version. On one machine that costs next to nothing to ask for: one look every few milliseconds for the whole
 process, however many runs wait, and none while nobody listens. Who listens in a store that is busy is woken no more
-often than that. A store across a network tells by itself (`holdfast.stores.protocol.Telling`), and is asked now and then,
-in case that was lost.
+often than that. A store across a network tells by itself (`holdfast.stores.protocol.Telling`), and is asked now and
+then, in case that was lost.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 One loop serves any number of runs. It looks for work when it is told that there is some (a commit, by anybody on this
 machine), when the next timer or schedule is due, and now and then for runs whose holder died without a sound. What it
-takes, and within which limits, is the business of `holdfast.engine.worker.intake`. Async workflows are driven on the loop,
-sync ones in threads. A worker that is told to stop claims nothing new; the runs it drives are released at their next
-durable call, and their steps get some time to end.
+takes, and within which limits, is the business of `holdfast.engine.worker.intake`. Async workflows are driven on the
+loop, sync ones in threads. A worker that is told to stop claims nothing new; the runs it drives are released at their
+next durable call, and their steps get some time to end.
 
 What goes wrong with one run is no concern of the others. A run that cannot go on in this process (a version of its
 workflow or a key that is not here) is left to others; one that met a passing error of the store is tried again later.
@@ -35,7 +35,8 @@ from holdfast.engine.workflow.failures import one_line
 from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreError, StoreUnusable, UsageError
 from holdfast.kernel.clock import SystemClock
 from holdfast.kernel.model import RunRecord
-from holdfast.stores.protocol import LIVE, SUSPECT, Telling, tries_alone
+from holdfast.kernel.rules import LIVE, SUSPECT, tries_alone
+from holdfast.stores.protocol import Telling
 
 if TYPE_CHECKING:
     from holdfast.engine.app import Engine

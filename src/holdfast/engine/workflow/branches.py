@@ -2,8 +2,8 @@
 
 Each branch has a scope of its own, numbered by its place in the call, so that keys are stable whatever the
 interleaving. In an async workflow a branch is a coroutine, and these are awaited; plain `asyncio.gather`, task groups
-and `create_task` work as well, and their tasks have names (`holdfast.engine.workflow.task_names`). In a sync one a branch is a
-function without arguments, which runs in a thread; more than `MAX_THREADS` of one call take turns.
+and `create_task` work as well, and their tasks have names (`holdfast.engine.workflow.task_names`). In a sync one a
+branch is a function without arguments, which runs in a thread; more than `MAX_THREADS` of one call take turns.
 
 **Waiting.** A branch that asks, sleeps, receives, or waits for a child or for its next attempt does not hold up the
 others. The run pauses when every branch waits and no step is active. In an async workflow a branch that waits for

@@ -1,7 +1,7 @@
 """What users declare: workflows and steps.
 
-`workflow` and `step` are decorators that keep the function's signature. A step that is called outside of a run is
-just the function; inside one, the call goes to the execution that drives the run (`holdfast.engine.workflow.execution`).
+`workflow` and `step` are decorators that keep the function's signature. A step that is called outside of a run is just
+the function; inside one, the call goes to the execution that drives the run (`holdfast.engine.workflow.execution`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ what it says is returned and nothing is run: so a function that is driven again 
 Otherwise the step acts, and its result is journaled.
 
 A branch of a sync function that has to wait is taken apart by `Unwind`. An async one parks on a future; when every
-branch waits and nothing is active, the lease is given up and the tasks are cancelled (`holdfast.engine.workflow.async_execution`). Either
-way, from then on every durable call raises `Unwind` again, so that ``finally`` blocks can do no harm.
+branch waits and nothing is active, the lease is given up and the tasks are cancelled
+(`holdfast.engine.workflow.async_execution`). Either way, from then on every durable call raises `Unwind` again, so that
+``finally`` blocks can do no harm.
 """
 
 from __future__ import annotations
@@ -279,7 +280,7 @@ class Execution:
             self.gate.take(key)
 
     def admit(self, scope: Scope, key: str, name: str, digest: str | None = None, *, waits: bool = True) -> Op[None]:
-        """Wait until a new call may be made: see `holdfast.engine.workflow.replay_gate`. ``waits``: whether its caller awaits it."""
+        """Wait until the replay gate admits a new call. ``waits``: whether the caller awaits it."""
         gate = self.gate
         if gate is not None:
             wanted = attempt(scope, key, name, digest)

@@ -21,7 +21,7 @@ from holdfast.engine.workflow.waiting import here
 from holdfast.errors import Moved, RunEnded, RunError, RunNotFound, UsageError
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import ENDED, Kind
-from holdfast.stores.protocol import check_id
+from holdfast.kernel.rules import check_id
 from holdfast.views import moment
 
 

@@ -20,7 +20,7 @@ from holdfast.integrations.langgraph.index import Index
 from holdfast.integrations.langgraph.thread_writer import Parked, Pen
 from holdfast.kernel.clock import SystemClock
 from holdfast.kernel.model import ENDED, Append, Change, Create, RunRecord, Status
-from holdfast.stores.protocol import check_here, check_id
+from holdfast.kernel.rules import check_here, check_id
 
 WORKFLOW = "langgraph"
 AT_HAND = 1_000  # threads

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 from holdfast.errors import StoreDamaged
 from holdfast.kernel.clock import Clock
 from holdfast.kernel.model import Document
+from holdfast.kernel.rules import new_version
 from holdfast.stores.files.disk import Disk, replace_file
 from holdfast.stores.files.root import Root
 from holdfast.stores.files.text import Damage, document_text, marker_name, read_document
-from holdfast.stores.protocol import new_version
 
 
 class Documents:

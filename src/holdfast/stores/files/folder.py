@@ -26,13 +26,13 @@ from msgspec.structs import replace
 
 from holdfast.errors import InboxNotEmpty, LeaseLost, RunDamaged
 from holdfast.kernel.model import Append, Entry, Item, Kind, RunRecord, Status
+from holdfast.kernel.rules import appended, conflict, continues, end_refusal, ends
 from holdfast.stores.files import text
 from holdfast.stores.files.disk import Disk, File, remove_tree, replace_file, sync_file, write_file
 from holdfast.stores.files.journal import Damaged, begins, lines_between, onward, parsed, sound_tail, tail
 from holdfast.stores.files.text import Damage, Erasures, Line, RunFile, StoredEntry
 from holdfast.stores.lock_holder import take_folder
 from holdfast.stores.locks import LockFile
-from holdfast.stores.protocol import appended, conflict, continues, end_refusal, ends
 
 MAX_MARKS = 1024
 _BEYOND = 1 << 62

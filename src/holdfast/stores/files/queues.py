@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 from holdfast.kernel.admission import Candidate, Held, admitted, is_left
 from holdfast.kernel.model import Order, RunRecord
+from holdfast.kernel.rules import due_order, is_due
 from holdfast.stores.files.text import Sketch
-from holdfast.stores.protocol import due_order, is_due
 
 
 def choose(

@@ -64,6 +64,25 @@ from holdfast.kernel.model import (
     Status,
     Write,
 )
+from holdfast.kernel.rules import (
+    LIVE,
+    Outcome,
+    Term,
+    adoptable,
+    check_takes,
+    claimed,
+    due_order,
+    ending,
+    is_due,
+    matches,
+    may_delete,
+    refusal,
+    settled,
+    shares,
+    swept,
+    wake_time,
+    woken,
+)
 from holdfast.stores.files.disk import Disk, remove_tree, replace_file
 from holdfast.stores.files.documents import Documents
 from holdfast.stores.files.folder import RunFolder, build
@@ -82,26 +101,7 @@ from holdfast.stores.files.text import (
     uid_in,
 )
 from holdfast.stores.locks import WorkerLocks
-from holdfast.stores.protocol import (
-    LIVE,
-    LOOK_EVERY,
-    Outcome,
-    Term,
-    adoptable,
-    check_takes,
-    claimed,
-    due_order,
-    ending,
-    is_due,
-    matches,
-    may_delete,
-    refusal,
-    settled,
-    shares,
-    swept,
-    wake_time,
-    woken,
-)
+from holdfast.stores.protocol import LOOK_EVERY
 
 LOOK_ANYWAY = 10.0  # seconds
 _AWAITED = frozenset({Status.READY, Status.WAITING})

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import InvalidId
 from holdfast.kernel.model import Change, Document, Entry, Item, RunRecord, Status
-from holdfast.stores.protocol import Term, check_id
+from holdfast.kernel.rules import Term, check_id
 
 T = TypeVar("T")
 

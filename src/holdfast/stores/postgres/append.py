@@ -18,10 +18,10 @@ from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
 from holdfast.kernel.model import Append, Entry, Kind, Write
+from holdfast.kernel.rules import is_chain
 from holdfast.stores.postgres.arrays import BIGINT, BIGINTS, BYTEA, BYTEAS, TEXT, TEXTS, blobs, number, numbers, texts
 from holdfast.stores.postgres.connections import Connection, told
 from holdfast.stores.postgres.rows import kept
-from holdfast.stores.protocol import is_chain
 
 QUIET = frozenset(
     {Kind.DONE, Kind.RAISED, Kind.SAVED, Kind.STARTED, Kind.INTENDED, Kind.TIMER}

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from holdfast.errors import HoldfastError, RunDamaged, RunExists, RunNotFound
 from holdfast.kernel.model import Append, Create, Entry, RunRecord, Write
+from holdfast.kernel.rules import Outcome, appended, conflict, continues, end_refusal, ending, refusal
 from holdfast.stores.postgres.connections import Connection, Statement, begin, together
 from holdfast.stores.postgres.rows import changing, given, kept, key_digest, record_of, row_of
-from holdfast.stores.protocol import Outcome, appended, conflict, continues, end_refusal, ending, refusal
 
 PORTION = 8 * 1024 * 1024  # bytes of payloads in one statement, so that the server soon hears of each: see ``stale``
 

@@ -16,9 +16,9 @@ from holdfast.errors import StoreDamaged
 from holdfast.kernel.admission import Candidate, Held, admitted, full_lanes, is_limited
 from holdfast.kernel.clock import Clock
 from holdfast.kernel.model import Backlog, Document, Order, RunRecord, Status
+from holdfast.kernel.rules import LIVE, claimed, due_order, new_version
 from holdfast.stores.postgres.connections import Connection, Link, begin, together, told
 from holdfast.stores.postgres.rows import given, given_or_none, kept, listed
-from holdfast.stores.protocol import LIVE, claimed, due_order, new_version
 
 BETWEEN = "\x1f"  # between a queue and a lane
 MOST = 10_000  # runs that are looked at to find some that may be taken

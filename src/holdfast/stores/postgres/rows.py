@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import RunDamaged
 from holdfast.kernel.model import Entry, Filter, Link, Rewind, RunRecord, Status
-from holdfast.stores.protocol import each_status, uids_within
+from holdfast.kernel.rules import each_status, uids_within
 from holdfast.stores.sqlite.rows import MAX_TIME, after_prefix, is_entry, is_stored_entry, newest_first, within
 
 KNOWN_STATUSES = frozenset(Status)

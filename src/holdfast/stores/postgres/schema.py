@@ -12,9 +12,10 @@ from functools import lru_cache
 import psycopg
 
 from holdfast.errors import StoreDamaged, StoreError, StoreNotFound, StoreTooNew
+from holdfast.kernel.rules import SUSPECT
 from holdfast.stores.postgres.connections import Connection, Link, begin, commit, execute, missing
 from holdfast.stores.postgres.url import settings_of
-from holdfast.stores.protocol import READER, SUSPECT, WRITER
+from holdfast.stores.protocol import READER, WRITER
 
 SQL_FOLDER = os.path.join(os.path.dirname(__file__), "sql")
 TRIES = 100  # of making the schema, while others make it too

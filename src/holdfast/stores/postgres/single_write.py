@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 
 from holdfast.kernel.model import ENDED, Append, Change, Create, Entry, Write
+from holdfast.kernel.rules import Outcome, ending, is_chain
 from holdfast.stores.postgres.connections import Connection, Statement, told
 from holdfast.stores.postgres.rows import kept, kept_or_none, row_of
-from holdfast.stores.protocol import Outcome, ending, is_chain
 
 
 def made_alone(conn: Connection, queries: dict[str, str], write: Write, news: Statement) -> tuple[bool, Outcome]:

@@ -1,8 +1,8 @@
 """Journals in PostgreSQL, for workers on any number of machines.
 
 A plain step is one statement and one round trip: it locks the run's row, checks epoch, holder and the hash before it,
-and adds the entry. Plain steps that are committed together are one statement too. Whatever else changes a run takes
-two round trips: the first locks and reads, then the rules of `holdfast.stores.protocol` decide, and the second writes and
+and adds the entry. Plain steps that are committed together are one statement too. Whatever else changes a run takes two
+round trips: the first locks and reads, then the rules of `holdfast.stores.protocol` decide, and the second writes and
 commits.
 
 Leases and timers go by the server's clock, so the clocks of the workers' machines need not agree.
@@ -47,6 +47,7 @@ from holdfast.kernel.model import (
     Status,
     Write,
 )
+from holdfast.kernel.rules import LIVE, Outcome, adoptable, check_takes, claimed, due_order, may_delete, settled, woken
 from holdfast.stores.postgres.append import Appending, Line, is_quiet, plain_of
 from holdfast.stores.postgres.batch import Batch
 from holdfast.stores.postgres.connections import (
@@ -83,17 +84,6 @@ from holdfast.stores.postgres.single_write import made_alone
 from holdfast.stores.postgres.stuck_calls import patrol
 from holdfast.stores.postgres.url import settings_of
 from holdfast.stores.postgres.user_transaction import Host, PostgresGuest
-from holdfast.stores.protocol import (
-    LIVE,
-    Outcome,
-    adoptable,
-    check_takes,
-    claimed,
-    due_order,
-    may_delete,
-    settled,
-    woken,
-)
 from holdfast.stores.sqlite.rows import item_of, sealed
 
 TABLES = ("run", "run_tag", "entry", "link", "inbox", "worker", "queue", "document")
@@ -122,7 +112,8 @@ class ServerClock(SystemClock):
 
 
 class PostgresStore:
-    """A store in a schema of a PostgreSQL database. See `holdfast.stores.protocol.Store` for what each method promises."""
+    """A store in a schema of a PostgreSQL database. See `holdfast.stores.protocol.Store` for what each method
+    promises."""
 
     compress_over: int | None = 512
     networked = True
@@ -349,7 +340,7 @@ class PostgresStore:
         return outcomes
 
     def transact(self, act: Callable[[psycopg.Connection[Any]], Append]) -> HoldfastError | None:
-        """See `holdfast.stores.protocol.Transacting`. The fence and the entry come last, so the run is locked shortly."""
+        """See `Transacting`. The fence and the entry come last, so that the run is locked only briefly."""
         with self._link.once(self._begin) as (conn, xid):
             try:
                 with conn.lend(lambda: bool(self._link.ask(self._q["at_work"], (conn.session,), urgent=True))):

@@ -16,9 +16,9 @@ from psycopg.rows import tuple_row
 
 from holdfast.errors import RunExists, StoreReadOnly, UsageError, shown
 from holdfast.kernel.model import Create, Entry, Filter, RunRecord
+from holdfast.kernel.rules import ending
 from holdfast.stores.postgres.connections import Link, Rows, Statement
 from holdfast.stores.postgres.rows import entry_of, kept, listed, page, record_of, row_of
-from holdfast.stores.protocol import ending
 from holdfast.stores.user_transaction import Ask, Asking
 
 TRIES = 5  # of finding the run that has an id, while others make and delete runs of it

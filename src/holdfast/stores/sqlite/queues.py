@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.kernel.admission import Candidate, Held, admitted, full_lanes, is_limited
 from holdfast.kernel.model import Order, Status
-from holdfast.stores.protocol import SUSPECT
+from holdfast.kernel.rules import SUSPECT
 from holdfast.stores.sqlite.file import Q
 from holdfast.stores.sqlite.rows import listed, rows_of
 

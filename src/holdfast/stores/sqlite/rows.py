@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.errors import RunDamaged, StoreDamaged
 from holdfast.kernel.model import Document, Filter, Item, Link, Rewind, RunRecord, Status
-from holdfast.stores.protocol import Term, each_status, uids_within
+from holdfast.kernel.rules import Term, each_status, uids_within
 
 MAX_TIME = 253_402_300_800_000_000  # the year 10,000
 KNOWN_STATUSES = frozenset(Status)

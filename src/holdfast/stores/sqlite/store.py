@@ -36,9 +36,8 @@ from holdfast.kernel.model import (
     Status,
     Write,
 )
-from holdfast.stores.protocol import (
+from holdfast.kernel.rules import (
     LIVE,
-    LOOK_EVERY,
     Outcome,
     Term,
     adoptable,
@@ -58,6 +57,7 @@ from holdfast.stores.protocol import (
     swept,
     woken,
 )
+from holdfast.stores.protocol import LOOK_EVERY
 from holdfast.stores.sqlite.damage import (
     REMEDY,
     check_documents,

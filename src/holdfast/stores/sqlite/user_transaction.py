@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.errors import RunDamaged, UsageError, shown
 from holdfast.kernel.model import Create, Entry, Filter, RunRecord
-from holdfast.stores.protocol import ending
+from holdfast.kernel.rules import ending
 from holdfast.stores.sqlite.damage import check_no_id
 from holdfast.stores.sqlite.file import Q, damage_of
 from holdfast.stores.sqlite.rows import is_stored_entry, listed, page, record_of, row_of
