@@ -276,7 +276,7 @@ async def finish(hf: AsyncHoldfast, kills: list[int], change: Change | None) -> 
 
 async def names_of(run: Any) -> set[str]:
     """The names that recorded steps were called with: what each of them gave."""
-    from holdfast.engine.operations import drive_async
+    from holdfast.engine.access.operations import drive_async
 
     fold = await drive_async(run._seen(), run._committer)
     failed = {found.failure["message"] for key, found in fold.failures.items() if "breaks#" in key}

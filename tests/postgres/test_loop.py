@@ -14,8 +14,8 @@ import holdfast
 from holdfast import Graph, append, ask, emit, gather, note, now, patched, random, sleep, step, uuid, workflow
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.offload import aside
+from holdfast.engine.access.operations import Call, Read
 from holdfast.engine.control import edit
-from holdfast.engine.operations import Call, Read
 from holdfast.engine.workflow.waiting import wait
 from holdfast.kernel.clock import SystemClock
 from holdfast.stores.postgres.connections import Link

@@ -18,7 +18,7 @@ from sizes import size
 
 import holdfast
 from holdfast import AsyncHoldfast, AsyncRun, Status, ask, receive, sleep, step, workflow
-from holdfast.engine.operations import drive_async
+from holdfast.engine.access.operations import drive_async
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 

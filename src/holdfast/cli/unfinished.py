@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.cli.rendering import short
+from holdfast.engine.access.operations import drive
 from holdfast.engine.app import Holdfast
-from holdfast.engine.operations import drive
 from holdfast.engine.run.handle import Run
 from holdfast.errors import HoldfastError
 from holdfast.kernel.model import Kind, Status

@@ -19,9 +19,12 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.codec import Codec, Keyring, WrappedKey
 from holdfast.engine.access.commit import Committer
+from holdfast.engine.access.heartbeat import DEFAULT_LEASE, Worker
 from holdfast.engine.access.journal_reader import Journals
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.offload import aside
+from holdfast.engine.access.operations import Async, Nap, Op, Operable, Operation, Read, Settle, drive
+from holdfast.engine.access.wakeups import Bell
 from holdfast.engine.admin import backup as archive
 from holdfast.engine.admin import move as moving
 from holdfast.engine.argument_checks import (
@@ -35,15 +38,12 @@ from holdfast.engine.argument_checks import (
 )
 from holdfast.engine.execute import start as begin
 from holdfast.engine.execute.inputs import QUEUE
-from holdfast.engine.operations import Async, Nap, Op, Operable, Operation, Read, Settle, drive
 from holdfast.engine.run.handle import AsyncRun, Run, run_info
 from holdfast.engine.worker import queues, schedules
-from holdfast.engine.worker.heartbeat import DEFAULT_LEASE, Worker
 from holdfast.engine.worker.inbox_watch import Watch
 from holdfast.engine.worker.queues import AsyncQueue
 from holdfast.engine.worker.schedules import AsyncSchedule, CatchUp
 from holdfast.engine.worker.schedules import rotate_keys as rotate_schedules
-from holdfast.engine.worker.wakeups import Bell
 from holdfast.errors import (
     Claimed,
     DefinitionChanged,

@@ -20,9 +20,9 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
+from holdfast.engine.access.operations import Async, Op, Read, drive, drive_async
 from holdfast.engine.app import Holdfast
 from holdfast.engine.execute import start as begin
-from holdfast.engine.operations import Async, Op, Read, drive, drive_async
 from holdfast.engine.worker import schedules
 from holdfast.errors import DefinitionChanged, FlowInvalid
 from holdfast.flow import once

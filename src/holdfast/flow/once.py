@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.operations import Op
+from holdfast.engine.access.operations import Op
 from holdfast.engine.worker.dedup import find_alike
 from holdfast.flow.model import Definition, Once
 from holdfast.flow.template import template

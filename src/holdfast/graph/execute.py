@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from holdfast.engine.operations import drive, drive_async
+from holdfast.engine.access.operations import drive, drive_async
 from holdfast.engine.workflow.branches import Threads, cancel_all, start_in
 from holdfast.engine.workflow.declare import current_scope
 from holdfast.engine.workflow.outcomes import Unwind

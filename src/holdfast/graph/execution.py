@@ -15,7 +15,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from holdfast.codec import Tree
-from holdfast.engine.operations import Call, Op
+from holdfast.engine.access.operations import Call, Op
 from holdfast.engine.workflow.declare import current_scope
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.outcomes import Unwind

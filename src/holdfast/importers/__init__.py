@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from holdfast.engine.access.operations import Async
 from holdfast.engine.app import Holdfast
 from holdfast.engine.argument_checks import check_texts
-from holdfast.engine.operations import Async
 from holdfast.errors import InvalidId, KeyMissing, RunError, UsageError
 from holdfast.importers import brainwires, car, mur, simple_agents, wesichain
 from holdfast.importers.car_drawing import drawing

@@ -15,8 +15,8 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.codec.tree import Tree, canonical
 from holdfast.engine.access.commit import Ticket
+from holdfast.engine.access.operations import Async, drive
 from holdfast.engine.app import Holdfast
-from holdfast.engine.operations import Async, drive
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.importers.langgraph_tables import Row, Tables, entries_of, tables
 from holdfast.importers.origins import KEY, TAG

@@ -28,16 +28,7 @@ from holdfast.errors import (
     RunNotFound,
 )
 from holdfast.kernel.clock import Clock
-from holdfast.kernel.model import (
-    ENDED,
-    Append,
-    Enlisted,
-    Entry,
-    Filter,
-    Item,
-    RunRecord,
-    Status,
-)
+from holdfast.kernel.model import ENDED, Append, Enlisted, Entry, Filter, Item, RunRecord, Status
 
 MAX_ID = 512
 LIVE = frozenset({Status.READY, Status.RUNNING, Status.WAITING})

@@ -7,8 +7,8 @@ is one run, a tick is one run, no more are held than the queue allows, and what 
 from __future__ import annotations
 
 import holdfast
+from holdfast.engine.access.operations import drive
 from holdfast.engine.execute.execute import drive_taken
-from holdfast.engine.operations import drive
 from holdfast.engine.run.handle import Run
 from holdfast.engine.worker.intake import Intake
 from holdfast.engine.worker.schedules import fire

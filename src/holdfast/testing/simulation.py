@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
+from holdfast.engine.access.operations import drive
 from holdfast.engine.app import Holdfast
 from holdfast.engine.execute.execute import drive_on
 from holdfast.engine.execute.inputs import QUEUE
-from holdfast.engine.operations import drive
 from holdfast.engine.run.handle import Run
 from holdfast.engine.workflow.declare import registered_names
 from holdfast.engine.workflow.effect_step import this_step

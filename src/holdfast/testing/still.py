@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 from holdfast.codec import Codec, Keyring
 from holdfast.engine.access.commit import Committer, Ticket
+from holdfast.engine.access.heartbeat import Worker
 from holdfast.engine.app import MAX_BYTES, Engine, Holdfast
-from holdfast.engine.worker.heartbeat import Worker
 from holdfast.engine.worker.inbox_watch import Watch
 from holdfast.engine.workflow.execution import Execution
 from holdfast.kernel.model import RunRecord

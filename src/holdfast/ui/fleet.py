@@ -7,7 +7,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from holdfast.engine.operations import drive
+from holdfast.engine.access.operations import drive
 from holdfast.engine.worker import schedules
 from holdfast.kernel.model import Filter, Status
 from holdfast.ui import shapes

@@ -13,7 +13,7 @@ from langgraph.checkpoint.base.id import uuid6
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, StateGraph
 
-from holdfast.engine.operations import Settle
+from holdfast.engine.access.operations import Settle
 from holdfast.errors import NotStorable, RunNotFound
 from holdfast.integrations.langgraph import HoldfastSaver, threads_admin
 from holdfast.integrations.langgraph import values as cells

@@ -11,9 +11,9 @@ from holdfast.cli.options import JSON, PAIR, by_option, by_option_of, command, o
 from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import ago, clock, columns, one_line, say, write_json
 from holdfast.cli.targets import TargetRefused, find_workflow, fitted, is_flow
+from holdfast.engine.access.operations import drive
 from holdfast.engine.app import Holdfast
 from holdfast.engine.execute.inputs import QUEUE
-from holdfast.engine.operations import drive
 from holdfast.engine.worker.schedules import CATCH_UP, set_schedule
 from holdfast.errors import UsageError
 from holdfast.views import QueueInfo, ScheduleInfo

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.engine.access.journal_reader import check_gapless
-from holdfast.engine.operations import Op, Read
+from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.worker import queues, schedules
 from holdfast.engine.workflow.revived import HOOK
 from holdfast.errors import BackupDamaged, RunExists, RunNotFound, StoreError, StoreTooNew, UsageError, shown

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.engine.access.operations import Listen, Op, Read
 from holdfast.engine.admin.backup import Archived, archived_run
 from holdfast.engine.admin.move_documents import beside, move_documents
 from holdfast.engine.argument_checks import check_options, check_texts, micros_of, statuses_of, tags_of
-from holdfast.engine.operations import Listen, Op, Read
 from holdfast.errors import (
     Claimed,
     HoldfastError,

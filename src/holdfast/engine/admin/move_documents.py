@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.engine.access.offload import aside
-from holdfast.engine.operations import Async, Call, Nap, Op, Read, Request
+from holdfast.engine.access.operations import Async, Call, Nap, Op, Read, Request
 from holdfast.engine.worker import queues, schedules
 from holdfast.engine.worker.schedules import Plan
 from holdfast.errors import HoldfastError, ScheduleMoved, StoreDamaged, StoreError

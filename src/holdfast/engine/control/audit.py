@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.codec import left_of, redacted_digest
-from holdfast.engine.operations import Op, Read
+from holdfast.engine.access.operations import Op, Read
 from holdfast.errors import RunDamaged, UsageError
 from holdfast.kernel.journal import payload_digest
 from holdfast.kernel.model import Kind, RunRecord

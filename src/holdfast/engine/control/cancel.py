@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.codec import to_text
 from holdfast.engine.access.lease import Lease
+from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.argument_checks import check_texts
 from holdfast.engine.control.rollback import REFUSALS, if_blocked, plan_rollback, roll_back, rollback
 from holdfast.engine.execute import children
 from holdfast.engine.execute.finish import end, end_by_rollback, park
-from holdfast.engine.operations import Op, Read
 from holdfast.engine.workflow.outcomes import Cancelled
 from holdfast.engine.workflow.revived import note_revival
 from holdfast.errors import Claimed, RunBlocked, RunEnded, UsageError

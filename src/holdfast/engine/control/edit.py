@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.codec import to_text
 from holdfast.engine.access.lease import Lease, Overtaken
+from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.argument_checks import check_texts
-from holdfast.engine.operations import Op, Read
 from holdfast.engine.workflow.declare import Edited, registered
 from holdfast.errors import UsageError, WorkflowMissing
 from holdfast.kernel.fold import Fold

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from holdfast.codec import left_of, redaction
 from holdfast.engine.access.journal_reader import Journals
+from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.argument_checks import check_seq
-from holdfast.engine.operations import Op, Read
 from holdfast.errors import UsageError
 from holdfast.kernel.journal import Data, erased, payload_digest
 from holdfast.kernel.model import Change, Entry, Kind, RunRecord, Status

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.codec import Tree
+from holdfast.engine.access.operations import Op, Read, Settle
 from holdfast.engine.argument_checks import check_seq, check_texts
 from holdfast.engine.control.edit import edited_text
-from holdfast.engine.operations import Op, Read, Settle
 from holdfast.engine.workflow.declare import registered
 from holdfast.errors import NoCheckpoint, Redacted, RunExists, UsageError
 from holdfast.forms import check_answer, load_form

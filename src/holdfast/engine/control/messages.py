@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.argument_checks import check_texts
-from holdfast.engine.operations import Op, Read
 from holdfast.errors import RunEnded, UsageError
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import ENDED, RunRecord

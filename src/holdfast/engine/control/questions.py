@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.operations import Op, Read, Settle
+from holdfast.engine.access.operations import Op, Read, Settle
 from holdfast.errors import HoldfastError, QuestionClosed, UsageError
 from holdfast.forms import Form, check_answer, form, load_form, store_form
 from holdfast.kernel.fold import Asked, Fold, question_id

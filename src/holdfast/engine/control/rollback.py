@@ -16,12 +16,12 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.access.operations import Async, Call, Nap, Op, Read
 from holdfast.engine.argument_checks import check_seq, check_texts
 from holdfast.engine.control.questions import drain
 from holdfast.engine.control.undo import check_findable, find, is_at_hand
 from holdfast.engine.control.undo_call import UndoCall
 from holdfast.engine.log import INFO, WARNING, tell
-from holdfast.engine.operations import Async, Call, Nap, Op, Read
 from holdfast.engine.run.manual_step import effect
 from holdfast.engine.workflow.declare import current_scope, current_undo, state_type
 from holdfast.engine.workflow.failures import one_line

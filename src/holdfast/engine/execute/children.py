@@ -13,7 +13,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.operations import Op, Read
+from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.workflow.declare import Workflow
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.failures import revive

@@ -12,12 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.lease import Lease
+from holdfast.engine.access.operations import Async, Call, Op, Read, drive
 from holdfast.engine.control.cancel import asked_to_cancel, cancel_driven
 from holdfast.engine.execute.children import drop
 from holdfast.engine.execute.finish import end, fail, go_on_anew, park, suspend, wants_rollback
 from holdfast.engine.execute.inputs import arguments_of
 from holdfast.engine.log import INFO, WARNING, tell
-from holdfast.engine.operations import Async, Call, Op, Read, drive
 from holdfast.engine.workflow.declare import Workflow, current_scope, driving, namesakes, registered
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.outcomes import (

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.lease import Lease
+from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.control.questions import drain
 from holdfast.engine.control.rollback import REFUSALS, begin_rollback
 from holdfast.engine.execute import children
 from holdfast.engine.execute.inputs import Input
 from holdfast.engine.log import INFO, WARNING, tell
-from holdfast.engine.operations import Op, Read
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.failures import account_of
 from holdfast.errors import InboxNotEmpty, UndoFailed, ValueRefused

@@ -6,12 +6,12 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.access.operations import Listen, Op, Read
 from holdfast.engine.argument_checks import check_options
 from holdfast.engine.control.questions import let_go_on, questions
 from holdfast.engine.execute import children
 from holdfast.engine.execute.execute import drive_on
 from holdfast.engine.log import WARNING, tell
-from holdfast.engine.operations import Listen, Op, Read
 from holdfast.engine.workflow.declare import registered
 from holdfast.engine.workflow.failures import revive
 from holdfast.errors import Redacted, RunBlocked, RunCancelled, RunEnded, TimedOut, UsageError

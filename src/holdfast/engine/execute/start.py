@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.lease import Lease
+from holdfast.engine.access.operations import Op, Read, Settle
 from holdfast.engine.argument_checks import (
     check_dedup,
     check_options,
@@ -19,7 +20,6 @@ from holdfast.engine.argument_checks import (
 )
 from holdfast.engine.execute.execute import drive_on
 from holdfast.engine.execute.inputs import PLACE, QUEUE, Beginning, Input, Place
-from holdfast.engine.operations import Op, Read, Settle
 from holdfast.engine.worker.dedup import find_alike
 from holdfast.engine.worker.enqueue_within import finder, join, through
 from holdfast.engine.workflow.declare import Workflow, current_scope

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.lease import Lease
-from holdfast.engine.operations import drive_async
+from holdfast.engine.access.operations import drive_async
 
 if TYPE_CHECKING:
     from holdfast.engine.run.handle import AsyncRun, Run

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from holdfast.engine.access.commit import Ticket
 from holdfast.engine.access.lease import Lease
+from holdfast.engine.access.operations import Async, Op, Operable, Operation, Read, Settle, TakeTurn, drive, no_turn
 from holdfast.engine.argument_checks import check_history_page, check_seq, check_texts
 from holdfast.engine.control import cancel as wishes
 from holdfast.engine.control import edit as edits
@@ -29,7 +30,6 @@ from holdfast.engine.control.erase import redact
 from holdfast.engine.control.fork import Point, fork, fork_each
 from holdfast.engine.execute import children
 from holdfast.engine.execute import result as results
-from holdfast.engine.operations import Async, Op, Operable, Operation, Read, Settle, TakeTurn, drive, no_turn
 from holdfast.engine.run import manual_step, outputs, streams
 from holdfast.engine.run.checkpoint import Checkpoint, StepsAt
 from holdfast.engine.run.claim import AsyncHolding, Holding

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.access.operations import Call, Op, Read
 from holdfast.engine.control.questions import record_unheld
 from holdfast.engine.control.undo import name_of
-from holdfast.engine.operations import Call, Op, Read
 from holdfast.engine.workflow.failures import one_line
 from holdfast.engine.workflow.timing import tell_time
 from holdfast.errors import NonDeterminism, NotDone, Redacted, Uncertain, UsageError

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.access.operations import Async, Listen, Op, Read, drive, drive_async
 from holdfast.engine.argument_checks import check_history_page, check_seq, check_texts
-from holdfast.engine.operations import Async, Listen, Op, Read, drive, drive_async
 from holdfast.engine.workflow.outcomes import Unwind
 from holdfast.kernel.fold import name_in
 from holdfast.kernel.journal import Data, is_live, live_ranges

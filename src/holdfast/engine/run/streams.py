@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.codec import patch
 from holdfast.engine.access.journal_reader import Saved
+from holdfast.engine.access.operations import Async, Listen, Op, Read, drive, drive_async
 from holdfast.engine.argument_checks import check_history_page, check_seq
-from holdfast.engine.operations import Async, Listen, Op, Read, drive, drive_async
 from holdfast.engine.run.checkpoint import Checkpoint, StepsAt
 from holdfast.engine.workflow.declare import state_type
 from holdfast.errors import Redacted

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection
 from hashlib import blake2b
 
-from holdfast.engine.operations import Op, Read
+from holdfast.engine.access.operations import Op, Read
 from holdfast.kernel.model import Filter, RunRecord, Status
 from holdfast.stores.protocol import Store
 

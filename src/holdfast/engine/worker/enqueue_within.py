@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.engine.operations import Async, Call, Op, Read
+from holdfast.engine.access.operations import Async, Call, Op, Read
 from holdfast.engine.worker.dedup import Find
 from holdfast.errors import UsageError
 from holdfast.stores.user_transaction import Asking, Guest, Joining

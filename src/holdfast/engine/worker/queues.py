@@ -14,9 +14,9 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from holdfast.engine.access.operations import Async, Op, Operable, Read
+from holdfast.engine.access.operations import Operation as operation
 from holdfast.engine.argument_checks import check_bounds, check_queue, check_texts, rate_of
-from holdfast.engine.operations import Async, Op, Operable, Read
-from holdfast.engine.operations import Operation as operation
 from holdfast.errors import StoreDamaged
 from holdfast.kernel.model import Backlog, Limits
 from holdfast.stores.protocol import Store

@@ -16,12 +16,12 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from holdfast.codec import WrappedKey
+from holdfast.engine.access.operations import Async, Op, Operable, Read, Settle
+from holdfast.engine.access.operations import Operation as operation
 from holdfast.engine.argument_checks import check_bounds, check_texts, tags_of
 from holdfast.engine.execute.inputs import QUEUE, Beginning, Input, Place
 from holdfast.engine.execute.start import checked, checked_place, create_of
 from holdfast.engine.log import INFO, WARNING, tell
-from holdfast.engine.operations import Async, Op, Operable, Read, Settle
-from holdfast.engine.operations import Operation as operation
 from holdfast.engine.worker.cron import check_cron, due_ticks, next_tick
 from holdfast.engine.workflow.declare import Workflow
 from holdfast.errors import HoldfastError, ScheduleMoved, ScheduleNotFound, StoreDamaged, StoreError, UsageError, shown

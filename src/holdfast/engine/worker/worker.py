@@ -22,14 +22,14 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.offload import aside
+from holdfast.engine.access.operations import Op, drive, drive_async
+from holdfast.engine.access.wakeups import Heard
 from holdfast.engine.argument_checks import check_options
 from holdfast.engine.execute.execute import drive_taken, give_back, unstick
 from holdfast.engine.execute.inputs import QUEUE
 from holdfast.engine.log import INFO, WARNING, tell
-from holdfast.engine.operations import Op, drive, drive_async
 from holdfast.engine.worker.intake import Intake
 from holdfast.engine.worker.schedules import fire
-from holdfast.engine.worker.wakeups import Heard
 from holdfast.engine.workflow.declare import registered_names
 from holdfast.engine.workflow.failures import one_line
 from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreError, StoreUnusable, UsageError

@@ -28,8 +28,8 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.engine.access.operations import Call, Op, Read, drive_async
 from holdfast.engine.log import WARNING, tell
-from holdfast.engine.operations import Call, Op, Read, drive_async
 from holdfast.engine.workflow.declare import StepFunction, Workflow, current_scope, driving
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.idle import RUNS, is_busy, shielded, waits_for

@@ -12,7 +12,7 @@ from functools import partial
 from hashlib import blake2b
 from typing import Any, TypeVar
 
-from holdfast.engine.operations import Call, Op, Read
+from holdfast.engine.access.operations import Call, Op, Read
 from holdfast.engine.workflow.declare import StepFunction, current_scope, current_undo
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.failures import one_line

@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.access.operations import Call
 from holdfast.engine.log import WARNING, tell
-from holdfast.engine.operations import Call
 from holdfast.engine.workflow.outcomes import Aborted
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from holdfast.engine.access.operations import Nap, Op, Read, Settle, drive, drive_async
 from holdfast.engine.log import WARNING, tell
-from holdfast.engine.operations import Nap, Op, Read, Settle, drive, drive_async
 from holdfast.engine.workflow.declare import StepFunction, Workflow
 from holdfast.engine.workflow.failures import revive
 from holdfast.engine.workflow.outcomes import Aborted, Cancelled, Expired, Outcome, Parked, Released, Suspended, Unwind

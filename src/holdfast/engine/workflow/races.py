@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
+from holdfast.engine.access.operations import Op, drive, drive_async
 from holdfast.engine.argument_checks import seconds_of
-from holdfast.engine.operations import Op, drive, drive_async
 from holdfast.engine.workflow.async_execution import AsyncExecution
 from holdfast.engine.workflow.branches import (
     Branch,

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, NoReturn
 from uuid import UUID
 
+from holdfast.engine.access.operations import Op, Read, drive
 from holdfast.engine.argument_checks import check_texts
-from holdfast.engine.operations import Op, Read, drive
 from holdfast.engine.workflow.declare import current_scope
 from holdfast.engine.workflow.outcomes import Continued
 from holdfast.engine.workflow.replay import is_replaying

@@ -28,7 +28,7 @@ from holdfast.engine.workflow.replay import DIFFERS, UNCHANGED, caller, is_moot,
 from holdfast.kernel.fold import Fold, name_in
 
 if TYPE_CHECKING:
-    from holdfast.engine.operations import Op
+    from holdfast.engine.access.operations import Op
     from holdfast.engine.workflow.execution import Execution
     from holdfast.engine.workflow.scope import Scope
 

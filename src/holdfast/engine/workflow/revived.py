@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
-from holdfast.engine.operations import Op, Read
+from holdfast.engine.access.operations import Op, Read
 from holdfast.kernel.model import ENDED, RunRecord
 from holdfast.stores.protocol import Store
 

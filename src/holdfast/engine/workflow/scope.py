@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.engine.operations import drive_async
+from holdfast.engine.access.operations import drive_async
 from holdfast.engine.workflow import step_fast_path
 from holdfast.engine.workflow.declare import StepFunction, Workflow
 from holdfast.engine.workflow.outcomes import Unwind

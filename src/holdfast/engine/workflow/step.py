@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.access.operations import Call, Op, Read
 from holdfast.engine.log import DEBUG, INFO, WARNING, is_told, tell
-from holdfast.engine.operations import Call, Op, Read
 from holdfast.engine.workflow.declare import StepFunction, current_scope
 from holdfast.engine.workflow.failures import account_of, one_line
 from holdfast.engine.workflow.outcomes import Aborted

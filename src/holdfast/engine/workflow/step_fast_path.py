@@ -11,8 +11,8 @@ from __future__ import annotations
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.access.operations import Op, drive, drive_async, refuse_awaitable
 from holdfast.engine.log import DEBUG, is_told
-from holdfast.engine.operations import Op, drive, drive_async, refuse_awaitable
 from holdfast.engine.workflow.declare import StepFunction, current_scope
 from holdfast.engine.workflow.replay import check_same
 from holdfast.engine.workflow.timing import tell_time

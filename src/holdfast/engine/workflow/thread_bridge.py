@@ -16,7 +16,7 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.engine.operations import Call, Nap, Op, Read, Request, drive_async
+from holdfast.engine.access.operations import Call, Nap, Op, Read, Request, drive_async
 from holdfast.engine.workflow.outcomes import Unwind
 from holdfast.kernel.clock import Clock
 

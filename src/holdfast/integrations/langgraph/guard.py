@@ -23,8 +23,8 @@ from typing import Any
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
 
+from holdfast.engine.access.operations import Nap, Op, Read, Settle, drive
 from holdfast.engine.log import WARNING, tell
-from holdfast.engine.operations import Nap, Op, Read, Settle, drive
 from holdfast.errors import Claimed, HoldfastError, LeaseLost
 from holdfast.integrations.langgraph.thread_writer import Pen
 from holdfast.integrations.langgraph.threads import CLOCK, WORKFLOW, Act, Threads, check_goes_on, keep, submitted

@@ -9,7 +9,7 @@ from typing import Any
 from langgraph.checkpoint.base import CheckpointTuple
 from msgspec import Struct
 
-from holdfast.engine.operations import Op, Read
+from holdfast.engine.access.operations import Op, Read
 from holdfast.errors import RunNotFound
 from holdfast.integrations.langgraph.index import Found
 from holdfast.integrations.langgraph.reading import checkpoint_tuple, read_all

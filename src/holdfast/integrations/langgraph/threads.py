@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast.engine.access.commit import Ticket
+from holdfast.engine.access.operations import Nap, Op, Read, Settle, drive
 from holdfast.engine.app import Holdfast
-from holdfast.engine.operations import Nap, Op, Read, Settle, drive
 from holdfast.errors import DefinitionChanged, LeaseLost, RunBlocked, RunEnded, RunNotFound
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.index import Index

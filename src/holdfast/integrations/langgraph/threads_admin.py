@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from holdfast.codec import Tree, redacted_digest
 from holdfast.engine.access.commit import Ticket
+from holdfast.engine.access.operations import Op, Read, Settle
 from holdfast.engine.control.erase import erasure_of
 from holdfast.engine.control.fork import fork
-from holdfast.engine.operations import Op, Read, Settle
 from holdfast.engine.run.handle import Run
 from holdfast.errors import LeaseLost, Redacted, RunNotFound, UsageError
 from holdfast.integrations.langgraph.index import Found, Index

@@ -17,7 +17,7 @@ from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from holdfast.engine.access.commit import Committer, Ticket
 from holdfast.engine.access.offload import Line, aside
-from holdfast.engine.worker.wakeups import Bell, Heard
+from holdfast.engine.access.wakeups import Bell, Heard
 from holdfast.errors import UsageError
 from holdfast.kernel.clock import Clock, SystemClock
 
