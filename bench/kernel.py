@@ -57,7 +57,7 @@ def growth(url: str, stored_in: Path, seed: int) -> dict[str, float]:
     total, compare = [], []
     try:
         with holdfast.open(url) as hf:
-            hf._codec.encode = watch.timed(hf._codec.encode)  # type: ignore[method-assign]
+            hf.client.codec.encode = watch.timed(hf.client.codec.encode)  # type: ignore[method-assign]
             run, state = hf.run("growing"), {"messages": []}
             with run.claim():
                 for item in items:

@@ -97,9 +97,9 @@ def one_run() -> Made:
     with holdfast.open("memory://") as hf:
         run = hf.start(order, "c", id="c", tags={"region": "r", "customer": "c"})
         run.result()
-        record = hf._store.journal(run.uid)
+        record = hf.client.store.journal(run.uid)
         assert record is not None
-        return Made(record, tuple(hf._store.read(run.uid, 0, record.seq)))
+        return Made(record, tuple(hf.client.store.read(run.uid, 0, record.seq)))
 
 
 def copies(model: Made, begin: int, end: int) -> Iterator[Made]:

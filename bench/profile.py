@@ -140,9 +140,9 @@ def where(url: str, level: str, rounds: int) -> dict[str, float]:
             found.append({part: seconds / STEPS for part, seconds in took.items()})
 
     with holdfast.open(url) as hf:
-        store: Any = hf._store
-        watches.put("encode", hf._codec, "encode")
-        watches.put("encode", hf._codec, "digest")
+        store: Any = hf.client.store
+        watches.put("encode", hf.client.codec, "encode")
+        watches.put("encode", hf.client.codec, "digest")
         watches.put("encode", lease, "to_text")
         watches.put("hash", lease, "next_entry")
         if url.startswith("sqlite:"):

@@ -279,13 +279,13 @@ async def concurrent(url: str, raw: Limit, rounds: int, steps: int = 100) -> dic
             rates.append(per_second[-1] * base)
         async with watched(lags_in_step):
             await asyncio.gather(*(hf.start(many, steps) for _ in range(RUNS)))
-        before = hf._committer.commits
+        before = hf.client.committer.commits
         async with watched(lags):
             for _ in range(max(rounds // 3, 1)):
                 base, started = raw.block(100), time.perf_counter()
                 await asyncio.gather(*(hf.start(many_with_waits, steps) for _ in range(RUNS)))
                 waiting.append(RUNS * steps / (time.perf_counter() - started) * base)
-        batch = len(waiting) * RUNS * steps / (hf._committer.commits - before)
+        batch = len(waiting) * RUNS * steps / (hf.client.committer.commits - before)
     return {
         "rate": Measured.of(rates),
         "per_second": Measured.of(per_second),

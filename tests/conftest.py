@@ -215,8 +215,8 @@ def kill() -> Callable[[Holdfast], None]:
     """Ends a handle as the death of its process does: its locks are free, and nothing more is written."""
 
     def killer(handle: Holdfast) -> None:
-        handle._engine.worker.stop()
-        handle._store.drop()
+        handle.client.engine.worker.stop()
+        handle.client.store.drop()
 
     return killer
 

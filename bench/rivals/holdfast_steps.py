@@ -51,7 +51,7 @@ class Holdfast:
         self._count = f"SELECT count(*) FROM {table} WHERE kind = '{'saved' if given['graph'] else 'done'}'"
 
     def durability(self) -> str:
-        store: Any = self._hf._store
+        store: Any = self._hf.client.store
         if self._on_postgres:
             return str(store._link.call(lambda connection, again: of_postgres(connection)))
         return of_sqlite(store._db)

@@ -371,12 +371,12 @@ def test_nothing_is_done_if_it_cannot_go_on_here(
 ) -> None:
     shop(workflow, "r1", **({"order": "A-17"} if workflow == "sell" else {}))
     run = store.get("r1")
-    before = run.info(), len(store._store.inbox(run.uid)), len(store.runs())
+    before = run.info(), len(store.client.store.inbox(run.uid)), len(store.runs())
     child = process(words[0], "r1", *words[1:], "--resume")
     out, err = child.communicate(timeout=60)
     assert (out, child.returncode) == ("", 9)
     assert "is not declared here; name its module: add --module shopping\n" in err
-    assert (run.info(), len(store._store.inbox(run.uid)), len(store.runs())) == before
+    assert (run.info(), len(store.client.store.inbox(run.uid)), len(store.runs())) == before
 
 
 # --- cancel, retry, unblock: one, and many

@@ -73,8 +73,8 @@ def test_a_rollback_that_died_is_told(call: Call, store: Holdfast, caplog: pytes
     assert re.search(rf"^rollback +{told} *$", call("show", "d").out, re.MULTILINE)
     run = store.get("d")
     other = "another.process"
-    store._store.claim(run.uid, other)
-    store._store.retire(other)
+    store.client.store.claim(run.uid, other)
+    store.client.store.retire(other)
     shown = call("show", "d").out
     assert "by nobody: its process has died" in shown
     assert re.search(rf"^rollback +{told} *$", shown, re.MULTILINE)

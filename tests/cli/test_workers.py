@@ -50,7 +50,7 @@ def test_nobody_goes_on_with_it_who_cannot(
         child = process(*words)
         out, err = child.communicate(timeout=60)
         assert (out, child.returncode, "--module shopping" in err) == ("", 9, True)
-    assert store._store.inbox(store.get("k").uid) == []
+    assert store.client.store.inbox(store.get("k").uid) == []
 
 
 def test_who_leaves_a_run_to_a_worker_is_told_of_it(call: Call, shop: Call) -> None:

@@ -65,8 +65,8 @@ def test_a_transaction_that_an_interrupt_left_open_is_no_part_of_the_next_write(
     with holdfast.open(f"sqlite:///{path}") as hf, hf.run("r").claim() as run:
         run.once("a", int, 1)
         run.once("b", int, 2)
-        hf._store._db.execute("BEGIN IMMEDIATE")
-        hf._store._db.execute("INSERT INTO meta (name, value) VALUES ('half', 1)")
+        hf.client.store._db.execute("BEGIN IMMEDIATE")
+        hf.client.store._db.execute("INSERT INTO meta (name, value) VALUES ('half', 1)")
         if what == "a step":
             run.once("c", int, 3)
             assert seen_by_others(path, "r") == 4

@@ -51,8 +51,8 @@ def go_on(hf: Holdfast) -> None:
 def truth_of(hf: Holdfast) -> Truth:
     run = hf.get("victim")
     last = run.info().seq
-    record = run._record()
-    hashes = [entry.hash.hex() for _, entry in run._journals.entries(record, 0, last)]
+    record = run.held.read_record()
+    hashes = [entry.hash.hex() for _, entry in run.held.journals.entries(record, 0, last)]
     points = [run.checkpoint(seq) for seq in range(last + 1)]
     return Truth(
         states=[point.state for point in points],

@@ -140,5 +140,5 @@ def test_a_worker_whose_file_is_damaged_keeps_its_runs_while_it_lives(memdir: Pa
         with pytest.raises(holdfast.Claimed):
             other.get("held").claim()
         with pytest.raises(holdfast.StoreDamaged, match="workers"):
-            other._store.workers()
+            other.client.store.workers()
         run.release()

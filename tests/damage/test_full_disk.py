@@ -125,7 +125,7 @@ def at_each_call(
             disk.at = None
             with suppress(HoldfastError):
                 hf.close()
-            hf._store.drop()
+            hf.client.store.drop()
             shutil.rmtree(folder / "store")
 
 
@@ -159,7 +159,7 @@ def test_after_a_failed_sync_the_handle_is_given_up(lasting: bool, memdir: Path,
             hf.run("one").save({"after": True})
         with pytest.raises(StoreUnusable):
             hf.run("one")
-        hf._store.drop()
+        hf.client.store.drop()
         with holdfast.open(f"files:///{memdir / 'store'}") as again:
             told.check(again)
             again.recover()
@@ -260,7 +260,7 @@ def test_after_a_failed_sync_sqlite_is_given_up(memdir: Path, monkeypatch: pytes
     monkeypatch.undo()
     with pytest.raises(StoreUnusable):
         hf.get("one")
-    hf._engine.worker.stop()
+    hf.client.engine.worker.stop()
     store.drop()
     with holdfast.open(f"sqlite:///{memdir / 'runs.db'}") as again:
         told.check(again)
@@ -334,7 +334,7 @@ def test_a_run_that_another_user_holds_can_be_looked_at(memdir: Path, kind: str)
 
     def look() -> str:
         hf = holdfast.open(url)
-        [worker] = hf._store.workers()
+        [worker] = hf.client.store.workers()
         return f"{hf.get('one').status} {worker.alive} {worker.running} {hf.recover(dry_run=True)}"
 
     with holdfast.open(url) as hf, hf.run("one").claim():

@@ -76,7 +76,7 @@ def uid_of(indexed: Indexed) -> str:
 def answer_in_inbox(hf: Holdfast) -> str:
     """Answer the question while somebody holds the run, so that the answer waits in the inbox; the uid of the run."""
     uid = hf.get("needle").uid
-    hf._store.claim(uid, "holder")
+    hf.client.store.claim(uid, "holder")
     hf.get("needle").answer(True)
     return uid
 
@@ -118,10 +118,10 @@ def test_a_run_that_the_index_of_uids_lacks_is_not_gone(indexed: Indexed) -> Non
     indexed.overwrite("sqlite_autoindex_run_1", uid.encode())
     with holdfast.open(indexed.url) as hf:
         for call in (
-            lambda: hf._store.journal(uid),
-            lambda: hf._store.read(uid, 0, 9),
-            lambda: hf._store.inbox(uid),
-            lambda: hf._store.claim(uid, "tester"),
+            lambda: hf.client.store.journal(uid),
+            lambda: hf.client.store.read(uid, 0, 9),
+            lambda: hf.client.store.inbox(uid),
+            lambda: hf.client.store.claim(uid, "tester"),
             lambda: hf.get("needle").checkpoint(),
             lambda: hf.get("needle").answer(True),
         ):
@@ -133,7 +133,7 @@ def test_a_run_that_the_index_of_uids_lacks_is_not_gone(indexed: Indexed) -> Non
 @pytest.mark.parametrize("how", ["overwrite", "cut"])
 def test_an_answered_question_is_not_open_again(indexed: Indexed, index: str, how: str) -> None:
     with holdfast.open(indexed.url) as hf:
-        [item] = hf._store.inbox(answer_in_inbox(hf))
+        [item] = hf.client.store.inbox(answer_in_inbox(hf))
     indexed.overwrite(index, item.key.encode()) if how == "overwrite" else indexed.cut(index)
     with holdfast.open(indexed.url) as hf:
         if how == "cut" or index == "inbox_again":
@@ -151,7 +151,7 @@ def test_an_item_that_is_marked_as_taken_by_damage_is_missed(indexed: Indexed) -
         marked = db.execute("UPDATE inbox SET taken = 1")  # as one bit of its row does, and as no index says
         assert marked.rowcount == 1
     with holdfast.open(indexed.url) as hf, pytest.raises(RunDamaged, match="inbox item"):
-        hf._store.taken(hf.get("needle").uid)
+        hf.client.store.taken(hf.get("needle").uid)
     assert any("inbox item" in text for text in indexed.examined())
 
 
@@ -189,7 +189,7 @@ def test_the_last_steps_of_a_dead_holder_are_not_lost_with_an_index(indexed: Ind
     run.claim()
     for n in range(3):
         run.once(f"step {n}", str, n)
-    hf._store.drop()  # killed: its last steps are in no other row
+    hf.client.store.drop()  # killed: its last steps are in no other row
     with closing(sqlite3.connect(indexed.path)) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     indexed.cut("entry_by_seq")
@@ -208,7 +208,7 @@ def test_a_worker_whose_row_is_damaged_keeps_its_runs_while_it_lives(indexed: In
         with pytest.raises(Claimed):
             other.get("held").claim()
         with pytest.raises(StoreDamaged, match="worker"):
-            other._store.workers()
+            other.client.store.workers()
         run.release()
 
 
@@ -218,7 +218,7 @@ def test_a_worker_whose_row_is_damaged_keeps_its_runs_while_it_lives(indexed: In
 def test_an_index_that_is_damaged_is_found_after_an_unclean_end(indexed: Indexed) -> None:
     """Also of an index that lists are read by, which nobody else would notice; each time, until it is repaired."""
     hf = holdfast.open(indexed.url)
-    hf._store.drop()
+    hf.client.store.drop()
     whole = indexed.path.read_bytes()
     indexed.cut("run_by_status")
     for _ in range(2):
@@ -277,7 +277,7 @@ def test_doctor_compares_the_tables(indexed: Indexed, statement: str, told: str)
     hf.get("needle").answer(True)
     hf.run("tagged", tags={"team": "red"}).fork(id="fork").save({})
     hf.queue("north", limit=1)
-    hf._store.drop()
+    hf.client.store.drop()
     assert indexed.examined() == []
     with closing(sqlite3.connect(indexed.path)) as db, db:
         assert db.execute(statement).rowcount > 0

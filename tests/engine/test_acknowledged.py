@@ -56,7 +56,7 @@ def test_a_mark_is_in_every_view(hf: Holdfast) -> None:
     assert [effect.target for effect in checkpoint.effects] == ["a.txt"]
     assert [effect.key for effect in run.effects()] == ["a"]
     assert run.audit().entries == 2
-    assert hf._store.inbox(run.uid) == []
+    assert hf.client.store.inbox(run.uid) == []
     assert run.once("a", tool, "a", check_args=False) == 3
     assert run.mark("a", "tool") is False
     assert called == []
@@ -115,9 +115,11 @@ def test_of_a_workflow(hf: Holdfast, status: str) -> None:
     if status == "blocked":
         with run.claim():
             pass
-        lease = hf._store.claim(run.uid, hf._engine.worker.ready())
+        lease = hf.client.store.claim(run.uid, hf.client.engine.worker.ready())
         blocked = holdfast.kernel.model.Change(status=Status.BLOCKED, release=True, reason="to see")
-        hf._store.apply([holdfast.kernel.model.Append(run.uid, run.id, lease.epoch, lease.worker or "", (), blocked)])
+        hf.client.store.apply(
+            [holdfast.kernel.model.Append(run.uid, run.id, lease.epoch, lease.worker or "", (), blocked)]
+        )
     run.mark("m", "tool")
     run.answer("left")
     assert kinds(run)[-2:] == ["marked", "answered"]
@@ -140,7 +142,7 @@ def test_of_an_encrypted_run(opened: Callable[..., Holdfast]) -> None:
 
 
 def test_awaited(opened: Callable[..., Holdfast]) -> None:
-    url = opened()._store.place
+    url = opened().client.store.place
 
     async def act() -> None:
         async with holdfast.open(url) as hf:
@@ -239,7 +241,7 @@ def test_what_comes_while_the_last_step_runs_is_recorded_before_the_end(
     assert sorted(found[-3:-1]) == ["marked", "received"]
     assert found[-1] == "completed"
     assert [effect.key for effect in run.effects()] == ["a"]
-    assert hf._store.inbox(run.uid) == []
+    assert hf.client.store.inbox(run.uid) == []
 
 
 def test_a_cancel_that_was_acknowledged_before_the_end_counts(
@@ -260,7 +262,7 @@ def test_a_cancel_that_was_acknowledged_before_the_end_counts(
 
     run = hf.start(ends, id="run")
     assert run.wait() is Status.CANCELLED
-    assert hf._store.inbox(run.uid) == []
+    assert hf.client.store.inbox(run.uid) == []
 
 
 @pytest.mark.parametrize("end", ["complete", "fail"])
@@ -281,7 +283,7 @@ def test_a_cancel_that_was_acknowledged_before_an_end_by_hand_counts(
             ended()
     assert (run.status, run.info().holder) == (Status.CANCELLED, None)
     assert run.entry(run.checkpoint().seq).contents == {"error": "no more", "by": "ann"}
-    assert hf._store.inbox(run.uid) == []
+    assert hf.client.store.inbox(run.uid) == []
 
 
 @pytest.mark.parametrize("end", ["complete", "fail", "cancel"])
@@ -301,18 +303,18 @@ def test_a_mark_while_an_ended_run_is_held_for_something_else(hf: Holdfast, open
     run, other = hf.run("run"), opened().run("run")
     run.mark("a", "tool")
     run.complete()
-    apply, marked = hf._store.apply, list[bool]()
+    apply, marked = hf.client.store.apply, list[bool]()
 
     def marking(batch: Any) -> Any:
         if not marked:  # between the claim and the first write
             marked.append(other.mark("b", "tool"))
         return apply(batch)
 
-    hf._store.apply = marking  # type: ignore[method-assign]
+    hf.client.store.apply = marking  # type: ignore[method-assign]
     run.redact(1)
     assert marked == [True]
     assert run.status is Status.COMPLETED
-    assert hf._store.inbox(run.uid) == []
+    assert hf.client.store.inbox(run.uid) == []
     assert [effect.key for effect in run.effects()] == ["a", "b"]
 
 

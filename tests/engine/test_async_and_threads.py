@@ -220,16 +220,16 @@ def test_cancelling_everything_at_once_does_not_hang(store_url: str, begun: bool
     async def main() -> None:
         async with holdfast.open(store_url) as hf:
             runs = [await hf.run(f"run-{n}") for n in range(4)]
-            real, gate = hf._store.apply, threading.Event()
-            hf._store.apply = lambda batch: (gate.wait(0.1), real(batch))[1]  # type: ignore[method-assign]
-            saves, submit = [], hf._committer.submit
-            hf._committer.submit = lambda write: (saves.append(write), submit(write))[1]  # type: ignore[method-assign]
+            real, gate = hf.client.store.apply, threading.Event()
+            hf.client.store.apply = lambda batch: (gate.wait(0.1), real(batch))[1]  # type: ignore[method-assign]
+            saves, submit = [], hf.client.committer.submit
+            hf.client.committer.submit = lambda write: (saves.append(write), submit(write))[1]  # type: ignore[method-assign]
             writers = [asyncio.create_task(run.save("x")) for run in runs]
-            while not hf._committer._flights or len(saves) < len(writers):
+            while not hf.client.committer._flights or len(saves) < len(writers):
                 await asyncio.sleep(0)
             if begun:
                 await asyncio.sleep(0.02)
-            [flight] = hf._committer._flights.values()
+            [flight] = hf.client.committer._flights.values()
             for task in (flight, *writers) if first == "the flight" else (*writers, flight):
                 task.cancel()  # each writer then gives up its claim, which is one more write
             _, waiting = await asyncio.wait(writers, timeout=5)
@@ -246,7 +246,7 @@ def test_a_loop_that_is_gone_does_not_break_the_others(hf: Holdfast) -> None:
     """It was closed with a write of its own in the queue; the next writer commits that too."""
     run, other = hf.run("run"), hf.run("other")
     run.claim()
-    ticket = run._lease.save({"state": "left in the queue"})
+    ticket = run.held.lease.save({"state": "left in the queue"})
     loop = asyncio.new_event_loop()
     ticket.futures = [loop.create_future()]
     loop.close()
@@ -264,7 +264,7 @@ def test_concurrent_async_runs_share_commits(store_url: str) -> None:
             runs = [await hf.run(f"run-{n}") for n in range(50)]
             holdings = [await run.claim() for run in runs]
             assert len(holdings) == 50
-            before = hf._committer.commits
+            before = hf.client.committer.commits
 
             async def drive(run: AsyncRun) -> None:
                 for k in range(4):
@@ -272,7 +272,7 @@ def test_concurrent_async_runs_share_commits(store_url: str) -> None:
                     await run.once(f"step-{k}", fetch, str(k))
 
             await asyncio.gather(*(drive(run) for run in runs))
-            commits = hf._committer.commits - before
+            commits = hf.client.committer.commits - before
             assert commits < 200  # of 400 writes
             for run in runs:
                 assert (await run.checkpoint()).state == 3
@@ -288,10 +288,10 @@ def test_a_lone_async_run_commits_inline(store_url: str) -> None:
         async with holdfast.open(store_url) as hf:
             run = await hf.run("run")
             async with run.claim():
-                before = hf._committer.commits
+                before = hf.client.committer.commits
                 for k in range(5):
                     await run.save(k)
-                assert hf._committer.commits - before == 5
+                assert hf.client.committer.commits - before == 5
 
     within(20, main())
 
@@ -337,21 +337,21 @@ def test_threads_share_commits(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) ->
     runs = [hf.run(f"run-{n}") for n in range(10)]
     for run in runs:
         run.claim()
-    real = hf._store.apply
+    real = hf.client.store.apply
 
     def slowly(batch: Any) -> Any:
         threading.Event().wait(0.002)  # as a disk is
         return real(batch)
 
-    monkeypatch.setattr(hf._store, "apply", slowly)
-    before = hf._committer.commits
+    monkeypatch.setattr(hf.client.store, "apply", slowly)
+    before = hf.client.committer.commits
 
     def work(number: int) -> None:
         for k in range(10):
             runs[number].save(k)
 
     in_threads(10, work)
-    assert hf._committer.commits - before < 90  # of 100 writes
+    assert hf.client.committer.commits - before < 90  # of 100 writes
     for run in runs:
         assert run.checkpoint().state == 9
         run.audit()

@@ -316,7 +316,7 @@ def test_a_backup_is_made_while_others_work(
         return call
 
     for name in ("journal", "read", "inbox", "taken"):
-        monkeypatch.setattr(hf._store, name, taking(getattr(hf._store, name), moment == name))
+        monkeypatch.setattr(hf.client.store, name, taking(getattr(hf.client.store, name), moment == name))
     hf.backup(memdir / "backup")
     monkeypatch.undo()
     with holdfast.open("memory://") as other:

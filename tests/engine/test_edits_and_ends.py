@@ -155,7 +155,7 @@ def test_names_that_come_and_go_do_not_store_the_state_anew(hf: Holdfast) -> Non
     with run.claim():
         for n in range(40):
             run.save({"log": ["x" * 300] * n}, **({"next": "tool"} if n % 2 else {"queue": [n]}))
-    entries = hf._store.read(run.uid, 0, 1000, saved=True)
+    entries = hf.client.store.read(run.uid, 0, 1000, saved=True)
     assert sum(entry.state == entry.seq for entry in entries) <= 2
 
 
@@ -181,8 +181,8 @@ def test_an_edit_is_not_applied_to_a_state_that_it_was_not_made_for(
         made = decide(*args)
         decided.append(1)
         if len(decided) == 1:  # as if what it builds on turned out not to be there
-            assert fork._lease is not None
-            fork._lease.refresh()
+            assert fork.held.lease is not None
+            fork.held.lease.refresh()
         return made
 
     monkeypatch.setattr(edit, "_edited", overtaken)

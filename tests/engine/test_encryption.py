@@ -111,7 +111,7 @@ def test_digests_of_what_a_user_put_in_are_not_visible(
     run = sealed.run("run", definition="v1")
     run.mark("guessable", "tool")
     run.once("step", len, "guessable argument")
-    codec = sealed._codec
+    codec = sealed.client.codec
     raw = raw_bytes()
     for digest in (
         codec.digest(["len", [codec.encode("guessable argument")], {}]),
@@ -204,13 +204,13 @@ def test_keys_are_rotated_without_touching_an_entry(
     hidden.save("shared")
     child = hidden.fork(id="child")
     hidden.delete()
-    entries = sealed._store.read(run.uid, 0, 1000)
+    entries = sealed.client.store.read(run.uid, 0, 1000)
     both = opened(keys=keys(old=OLD, new=NEW))
     assert both.get("run").checkpoint(1).next == WORD["nextnode"]
     rotated = both.rotate_keys()
     assert rotated == len(both.runs()) + 1  # the hidden one too
     assert both.rotate_keys() == 0
-    assert sealed._store.read(run.uid, 0, 1000) == entries
+    assert sealed.client.store.read(run.uid, 0, 1000) == entries
     only_new = opened(keys=keys(new=NEW))
     assert only_new.get("run").checkpoint(1).next == WORD["nextnode"]
     assert only_new.get(child.id).checkpoint().state == "shared"
@@ -235,10 +235,10 @@ def test_entries_of_two_runs_cannot_be_exchanged(sealed: Holdfast, opened: Calla
     a, b = sealed.run("a"), sealed.run("b")
     a.save("of a")
     b.save("of b")
-    [theirs], [first, mine] = sealed._store.read(a.uid, 1, 1), sealed._store.read(b.uid, 0, 1)
+    [theirs], [first, mine] = sealed.client.store.read(a.uid, 1, 1), sealed.client.store.read(b.uid, 0, 1)
     forged = next_entry(mine.prev, 1, mine.kind, mine.at, mine.state, theirs.payload)
     other = opened("memory://", keys=keys(old=OLD))
-    other._store.adopt(replace(b._record(), hash=forged.hash), [first, forged], [], [])
+    other.client.store.adopt(replace(b.held.read_record(), hash=forged.hash), [first, forged], [], [])
     with pytest.raises(RunDamaged, match="does not open"):
         other.get("b").checkpoint()
 
@@ -247,8 +247,8 @@ def test_the_wrapped_key_is_bound_to_its_run(sealed: Holdfast, opened: Callable[
     a, b = sealed.run("a"), sealed.run("b")
     a.save("of a")
     b.save("of b")
-    ours, theirs = b._record().key_blob, a._record().key_blob
-    assert sealed._store.rewrap(b.uid, ours, "old", theirs) is True
+    ours, theirs = b.held.read_record().key_blob, a.held.read_record().key_blob
+    assert sealed.client.store.rewrap(b.uid, ours, "old", theirs) is True
     with pytest.raises(KeyMissing, match="does not open"):
         opened(keys=keys(old=OLD)).get("b").checkpoint()
 

@@ -146,7 +146,7 @@ def test_a_step_is_not_called_under_a_lease_that_is_lost(hf: Holdfast, opened: C
     calls: list[int] = []
     run = hf.run("run")
     run.claim()
-    hf._store.retire(hf._engine.worker.name)
+    hf.client.store.retire(hf.client.engine.worker.name)
     with opened().run("run").claim():
         with pytest.raises(LeaseLost):
             run.save(1)
@@ -186,13 +186,13 @@ def test_a_result_that_did_not_last_is_not_given(store_url: str) -> None:
         async with holdfast.open(store_url) as hf:
             run = await hf.run("run")
             async with run.claim():
-                apply = hf._store.apply
+                apply = hf.client.store.apply
 
                 def full(batch: object) -> list[object]:
-                    hf._store.apply = apply  # type: ignore[method-assign]
-                    raise StoreFull(hf._store.place)
+                    hf.client.store.apply = apply  # type: ignore[method-assign]
+                    raise StoreFull(hf.client.store.place)
 
-                hf._store.apply = full  # type: ignore[assignment,method-assign]
+                hf.client.store.apply = full  # type: ignore[assignment,method-assign]
                 task = asyncio.create_task(run.once("k", count))
                 while not calls:
                     await asyncio.sleep(0)
@@ -209,8 +209,8 @@ def test_a_holder_whose_run_was_deleted_since_has_lost_it(hf: Holdfast) -> None:
     run = hf.run("deleted")
     run.save({"n": 1})
     with run.claim():
-        assert run._lease is not None
-        hf._store.retire(run._lease.record.worker or "")
-        hf._store.delete(run.uid)
+        assert run.held.lease is not None
+        hf.client.store.retire(run.held.lease.record.worker or "")
+        hf.client.store.delete(run.uid)
         with pytest.raises(LeaseLost):
             run.save({"n": 2})

@@ -47,7 +47,7 @@ def test_a_stopped_heartbeat_loses_the_lease(opened: Callable[..., Holdfast]) ->
     run, other = sleeper.run("run"), opened().run("run")
     run.claim()
     run.save("before it slept")
-    sleeper._engine.worker.stop()
+    sleeper.client.engine.worker.stop()
     time.sleep(LEASE + 0.1)
     with other.claim():
         with pytest.raises(LeaseLost):
@@ -61,7 +61,7 @@ def test_a_lease_that_nobody_claimed_may_still_write(opened: Callable[..., Holdf
     sleeper = opened(lease=0.1)
     run = sleeper.run("run")
     run.claim()
-    sleeper._engine.worker.stop()
+    sleeper.client.engine.worker.stop()
     time.sleep(0.2)
     run.save("awake again")
     assert run.checkpoint().state == "awake again"
@@ -72,7 +72,7 @@ def test_a_lease_that_nobody_claimed_may_still_write(opened: Callable[..., Holdf
 def test_recover_takes_what_expired(opened: Callable[..., Holdfast]) -> None:
     sleeper, keeper = opened(lease=0.1), opened()
     sleeper.run("run").claim()
-    sleeper._engine.worker.stop()
+    sleeper.client.engine.worker.stop()
     time.sleep(0.2)
     assert keeper.recover() == ("run",)
     assert keeper.get("run").status is Status.READY
@@ -124,9 +124,11 @@ def test_what_dead_workers_left_is_removed(opened: Callable[..., Holdfast], kill
         kill(dead)
     alive = opened()
     alive.run("run-0").claim()
-    folder = getattr(getattr(alive._store, "_locks", None), "folder", None)
+    folder = getattr(getattr(alive.client.store, "_locks", None), "folder", None)
     if folder is not None:  # memory has no files
-        assert [name for name in os.listdir(folder) if name.endswith(".lock")] == [f"{alive._engine.worker.name}.lock"]
+        assert [name for name in os.listdir(folder) if name.endswith(".lock")] == [
+            f"{alive.client.engine.worker.name}.lock"
+        ]
     assert sorted(alive.recover()) == ["run-1", "run-2"]
 
 
@@ -157,13 +159,13 @@ def test_a_worker_of_the_version_before_goes_by_the_wall_clock() -> None:
 def test_a_row_of_a_worker_of_the_version_before_is_judged_by_the_wall_clock(memdir: Path) -> None:
     path = memdir / "runs.db"
     with holdfast.open(f"sqlite:///{path}") as hf:
-        until = hf._store.clock.now() + 3600_000_000
+        until = hf.client.store.clock.now() + 3600_000_000
         with closing(sqlite3.connect(path)) as db, db:
             db.execute("INSERT INTO worker (name, until) VALUES ('live', ?), ('expired', 1)", (until,))
-        found = {one.worker: (one.alive, one.running) for one in hf._store.workers()}
+        found = {one.worker: (one.alive, one.running) for one in hf.client.store.workers()}
         assert found == {"live": (True, True), "expired": (False, False)}
         for holder in found:
-            hf._store.claim(hf.run(f"of {holder}").uid, holder)
+            hf.client.store.claim(hf.run(f"of {holder}").uid, holder)
         with pytest.raises(Claimed):
             hf.get("of live").claim()
         with hf.get("of expired").claim():

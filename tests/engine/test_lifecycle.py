@@ -121,7 +121,7 @@ def test_the_old_holder_is_fenced_out(hf: Holdfast, opened: Callable[..., Holdfa
     old = ghost.run("run")
     old.claim()
     old.save("before")
-    hf._store.retire(ghost._engine.worker.name)
+    hf.client.store.retire(ghost.client.engine.worker.name)
     with hf.get("run").claim():
         for write in (lambda: old.save("x"), lambda: old.once("x", len, ""), lambda: old.pause("?"), old.complete):
             with pytest.raises(LeaseLost):
@@ -449,7 +449,7 @@ def test_a_store_that_cannot_give_up_its_claims_is_closed(opened: Any, monkeypat
     hf.run("run").claim()
 
     def full(*_: Any) -> Any:
-        raise StoreFull(hf._store.place)
+        raise StoreFull(hf.client.store.place)
         yield
 
     with monkeypatch.context() as patched:
@@ -464,7 +464,7 @@ def test_a_store_that_cannot_give_up_its_claims_is_closed(opened: Any, monkeypat
 @pytest.mark.parametrize("store_url", ["files", "sqlite"], indirect=True)
 def test_a_store_that_cannot_sign_off_its_workers_is_closed(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     hf = opened()
-    store = hf._store
+    store = hf.client.store
     hf.run("run").claim()
 
     def full(worker: str) -> None:

@@ -105,7 +105,7 @@ def test_a_fork_takes_the_journal_along_that_it_began_in(hf: Holdfast, there: Ho
     assert there.audit("leaf").entries == leaf.info().seq + 1
     for id in ("middle", "leaf"):
         there.get(id).delete()
-    assert there._store.find(Filter(hidden=None)) == []
+    assert there.client.store.find(Filter(hidden=None)) == []
 
 
 def test_what_is_encrypted_stays_so(
@@ -171,8 +171,8 @@ def test_a_holder_that_slept_is_refused(
     hf, sleeper = opened(), opened(lease=0.01)
     hand = sleeper.run("hand")
     holding = hand.claim()
-    sleeper._engine.worker.stop()
-    sleeper._store.retire(sleeper._engine.worker.name)  # its lease is over
+    sleeper.client.engine.worker.stop()
+    sleeper.client.store.retire(sleeper.client.engine.worker.name)  # its lease is over
     assert hf.move(there, timeout=10).moved == ("hand",)
     with pytest.raises(Moved):
         hand.save({"n": 1})
@@ -211,19 +211,19 @@ def test_what_arrives_while_it_is_copied_arrives(
 ) -> None:
     run = hf.start(asks, "a", id="run")
     later = hf.enqueue(asks, "b", id="later", delay=3600)
-    adopt = there._store.adopt
+    adopt = there.client.store.adopt
 
     def slowly(record: Any, *rest: Any) -> None:
         adopt(record, *rest)
         if record.id == "run" and run.questions():
             run.answer("in time")
-        if record.id == "later" and not hf._store.inbox(record.uid):
+        if record.id == "later" and not hf.client.store.inbox(record.uid):
             later.send("early")
 
-    monkeypatch.setattr(there._store, "adopt", slowly)
+    monkeypatch.setattr(there.client.store, "adopt", slowly)
     assert sorted(hf.move(there).moved) == ["later", "run"]
     assert (there.get("run").status, there.get("later").status) == ("ready", "waiting")
-    assert len(there._store.inbox(later.uid)) == 1
+    assert len(there.client.store.inbox(later.uid)) == 1
     assert there.get("run").resume() == "completed"
     assert there.get("run").result() == "ain time"
 
@@ -232,13 +232,13 @@ def test_one_that_is_begun_while_it_is_copied_is_moved_when_it_rests(
     opened: Callable[..., Holdfast], hf: Holdfast, there: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hf.enqueue(two, "a", id="run")
-    adopt, worker = there._store.adopt, opened()
+    adopt, worker = there.client.store.adopt, opened()
 
     def slowly(record: Any, *rest: Any) -> None:
         adopt(record, *rest)
         worker.work(until_idle=True)
 
-    monkeypatch.setattr(there._store, "adopt", slowly)
+    monkeypatch.setattr(there.client.store, "adopt", slowly)
     assert hf.move(there, timeout=20).moved == ("run",)
     assert (there.get("run").result(), done) == ("a1a2", {"a1": 1, "a2": 1})
 
@@ -303,7 +303,7 @@ def test_a_move_to_somewhere_else_is_finished_first(
     def die(*_: Any, **__: Any) -> bool:
         raise Dies
 
-    monkeypatch.setattr(there._store, "settle", die)
+    monkeypatch.setattr(there.client.store, "settle", die)
     with pytest.raises(Dies):
         hf.move(there)
     monkeypatch.undo()
@@ -403,11 +403,11 @@ def test_a_backup_of_a_run_that_was_moved(
 def test_items_are_not_looked_at(hf: Holdfast, there: Holdfast) -> None:
     """What is stored is copied byte by byte."""
     run = hf.start(asks, "a", id="run")
-    store: Store = hf._store
+    store: Store = hf.client.store
     assert store.post(run.uid, Item("odd", "unknown", 7, b"\xff\x00", False))
     before = store.inbox(run.uid)
     hf.move(there)
-    assert there._store.inbox(run.uid) == before
+    assert there.client.store.inbox(run.uid) == before
 
 
 @pytest.mark.parametrize("fault", ["changed", "cut short"])
@@ -417,13 +417,13 @@ def test_a_copy_that_does_not_verify_is_not_moved_to(
     from msgspec.structs import replace
 
     hf.start(two, "a", id="run")
-    adopt = there._store.adopt
+    adopt = there.client.store.adopt
 
     def badly(record: Any, entries: Any, *rest: Any) -> None:
         *kept, last = entries
         adopt(record, kept if fault == "cut short" else [*kept, replace(last, payload=b"{}")], *rest)
 
-    monkeypatch.setattr(there._store, "adopt", badly)
+    monkeypatch.setattr(there.client.store, "adopt", badly)
     [left] = hf.move(there, timeout=0).left
     assert (left.error, hf.get("run").result()) == ("RunDamaged", "a1a2")
     monkeypatch.undo()

@@ -57,17 +57,17 @@ def test_who_tidies_does_not_remove_what_another_lets_live_meanwhile(
 ) -> None:
     """One mover has found a copy in the target; before it looks at the source, another one finishes the move."""
     run = hf.start(asks, id="run")
-    one, another = Mover(hf._engine, there._store), Mover(hf._engine, there._store)
-    journal, arrive = hf._store.journal, one._arrive
+    one, another = Mover(hf.client.engine, there.client.store), Mover(hf.client.engine, there.client.store)
+    journal, arrive = hf.client.store.journal, one._arrive
 
     def meanwhile(record: RunRecord) -> str | None:
         def slowly(uid: str) -> RunRecord | None:
-            monkeypatch.setattr(hf._store, "journal", journal)
+            monkeypatch.setattr(hf.client.store, "journal", journal)
             assert arrive(record) == "run"
-            assert hf._store.settle(uid, epoch=record.epoch)
+            assert hf.client.store.settle(uid, epoch=record.epoch)
             return journal(uid)
 
-        monkeypatch.setattr(hf._store, "journal", slowly)
+        monkeypatch.setattr(hf.client.store, "journal", slowly)
         another.tidy()
         return arrive(record)
 
@@ -85,23 +85,23 @@ def test_one_that_is_moved_back_before_its_mover_is_done_is_not_lost(
     if begun:
         hf.work(until_idle=True)
     before = run.status
-    first, back = Mover(hf._engine, there._store), Mover(there._engine, hf._store)
-    settle, arrive = hf._store.settle, back._arrive
+    first, back = Mover(hf.client.engine, there.client.store), Mover(there.client.engine, hf.client.store)
+    settle, arrive = hf.client.store.settle, back._arrive
 
     def late(uid: str, **how: Any) -> bool:
-        monkeypatch.setattr(hf._store, "settle", settle)
+        monkeypatch.setattr(hf.client.store, "settle", settle)
         assert back.move(back.plan(Filter())[0]) == ["run"]
         return settle(uid, **how)
 
     def meanwhile(record: RunRecord) -> str | None:
-        copy = hf._store.journal(record.uid)
+        copy = hf.client.store.journal(record.uid)
         assert copy is not None
         assert not settle(copy.uid, epoch=copy.epoch), "a copy that is to become the run is not given up"
         return arrive(record)
 
     def arrived(record: RunRecord) -> str | None:
-        monkeypatch.setattr(hf._store, "settle", late)
-        return "run" if there._store.settle(record.uid, epoch=record.epoch, here=record.was) else None
+        monkeypatch.setattr(hf.client.store, "settle", late)
+        return "run" if there.client.store.settle(record.uid, epoch=record.epoch, here=record.was) else None
 
     monkeypatch.setattr(back, "_arrive", meanwhile)
     monkeypatch.setattr(first, "_arrive", arrived)
@@ -125,14 +125,14 @@ def test_a_message_that_was_left_before_the_move_was_sent(
 ) -> None:
     """The sender died after it had left the message, and before it could say so."""
     to = hf.start(receives, id="to")
-    post, posted = hf._store.post, []
+    post, posted = hf.client.store.post, []
 
     def twice(uid: str, item: Any) -> bool:
         posted.append(post(uid, item))
         assert hf.move(there, prefix="to").moved == ("to",)
         return post(uid, item)
 
-    monkeypatch.setattr(hf._store, "post", twice)
+    monkeypatch.setattr(hf.client.store, "post", twice)
     assert hf.start(sends, "to", id="from").result(timeout=20) == "sent"
     assert (posted, to.status) == ([True], "away")
     assert there.get("to").resume() == "completed"

@@ -262,9 +262,9 @@ def test_who_answered_is_in_the_journal(hf: Holdfast) -> None:
     run.answer("yes", by="operator")
     with run.claim():
         pass
-    record = run._record()
-    uid, entry = run._journals.entry(record, record.seq)
-    assert run._journals.data(run.id, uid, entry)["by"] == "operator"
+    record = run.held.read_record()
+    uid, entry = run.held.journals.entry(record, record.seq)
+    assert run.held.journals.data(run.id, uid, entry)["by"] == "operator"
 
 
 def test_an_ended_run_asks_and_answers_nothing(hf: Holdfast) -> None:

@@ -263,13 +263,13 @@ def test_a_changed_entry_is_found(hf: Holdfast, opened: Callable[..., Holdfast],
 
 def copied(run: Run, hf: Holdfast, entries: list[Entry], **changes: Any) -> Run:
     """The run as somebody who may write everything would leave it, under the id "forged"."""
-    record = run._record()
+    record = run.held.read_record()
     last = entries[-1]
     state = last.seq if last.kind == "saved" else last.state
     forged: RunRecord = replace(
         record, id="forged", seq=last.seq, hash=last.hash, updated_at=last.at, state=state, **changes
     )
-    hf._store.adopt(forged, entries, [], [])
+    hf.client.store.adopt(forged, entries, [], [])
     return hf.get("forged")
 
 
@@ -280,7 +280,7 @@ def test_a_shortened_history_is_found_against_a_head_kept_elsewhere(
     for n in range(4):
         run.save(n)
     head = run.audit().head
-    forged = copied(run, opened(beside("other")), hf._store.read(run.uid, 0, 2))
+    forged = copied(run, opened(beside("other")), hf.client.store.read(run.uid, 0, 2))
     assert forged.audit().entries == 3  # nothing inside the store can show it
     with pytest.raises(RunDamaged, match="cut short: it ended at 4 before, now at 2"):
         forged.audit(head=head)
@@ -295,7 +295,7 @@ def test_a_rewritten_history_is_found_against_a_head_kept_elsewhere(
     for n in range(4):
         run.save(n)
     head = run.audit().head
-    entries = hf._store.read(run.uid, 0, 4)
+    entries = hf.client.store.read(run.uid, 0, 4)
     rewritten = entries[:2]
     for entry in entries[2:]:
         payload = entry.payload.replace(b"2", b"7")
@@ -376,7 +376,7 @@ def test_an_erasure_that_nobody_vouches_for_is_found(
     run = hf.run("run")
     run.once("step", len, "abc")
     run.save(1)
-    entries = hf._store.read(run.uid, 0, 2)
+    entries = hf.client.store.read(run.uid, 0, 2)
     left = pack({"key": "step", "tool": "len", "erased": True})
     entries[1] = replace(entries[1], payload=redaction(payload_digest(entries[1].payload), left))
     forged = copied(run, opened(beside("other")), entries)
@@ -392,7 +392,7 @@ def test_a_changed_leftover_of_an_erasure_is_found(
     run = hf.run("run")
     run.once("step", len, "abc")
     run.redact(1)
-    entries = hf._store.read(run.uid, 0, 2)
+    entries = hf.client.store.read(run.uid, 0, 2)
     left = pack({"key": "another step", "tool": "len", "erased": True})
     entries[1] = replace(entries[1], payload=redaction(redacted_digest(entries[1].payload), left))
     forged = copied(run, opened(beside("other")), entries)

@@ -49,7 +49,7 @@ def test_pure_growth_never_stores_a_second_copy_though_text_compresses(memdir: P
         with run.claim():
             for n in range(300):
                 run.save({"lines": ["the same words " * 20 + f"line {m}" for m in range(n)]})
-        entries = hf._store.read(run.uid, 0, 1000, saved=True)
+        entries = hf.client.store.read(run.uid, 0, 1000, saved=True)
         assert [entry.seq for entry in entries if entry.state == entry.seq] == [1]
         assert len(run.checkpoint().state["lines"]) == 299
 
@@ -64,19 +64,19 @@ class Broken:
 def test_a_store_that_fails_does_not_stand_in_the_way_of_a_fork(memdir: Path) -> None:
     handles = [holdfast.open(f"sqlite:///{memdir / f'{n}.db'}") for n in range(12)]
     hf = handles.pop(6)
-    real = [handle._store._db for handle in handles]  # type: ignore[attr-defined]
+    real = [handle.client.store._db for handle in handles]  # type: ignore[attr-defined]
     for handle in handles:
-        handle._store._db = Broken()  # type: ignore[attr-defined]
+        handle.client.store._db = Broken()  # type: ignore[attr-defined]
     child = os.fork()
     if child == 0:
         try:
-            hf._store.get("run")
+            hf.client.store.get("run")
         except holdfast.StoreUnusable:
             os._exit(0)
         finally:
             os._exit(1)
     for handle, connection in zip(handles, real, strict=True):
-        handle._store._db = connection  # type: ignore[attr-defined]
+        handle.client.store._db = connection  # type: ignore[attr-defined]
         handle.close()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     hf.run("run")

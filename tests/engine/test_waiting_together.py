@@ -108,7 +108,9 @@ def test_runs_of_several_loops_share_commits(store_url: str) -> None:
         results.extend([await run.result() for run in runs])
 
     with holdfast.open(store_url) as hf:
-        threads = [threading.Thread(target=lambda: asyncio.run(drive(AsyncHoldfast(hf._engine)))) for _ in range(2)]
+        threads = [
+            threading.Thread(target=lambda: asyncio.run(drive(AsyncHoldfast(hf.client.engine)))) for _ in range(2)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -124,10 +126,10 @@ def test_a_commit_that_fails_is_told_to_all_who_wait(store_url: str, monkeypatch
                 await run.claim()
 
             def full(batch: object) -> list[object]:
-                raise StoreFull(hf._store.place)
+                raise StoreFull(hf.client.store.place)
 
             with monkeypatch.context() as patch:
-                patch.setattr(hf._store, "apply", full)
+                patch.setattr(hf.client.store, "apply", full)
                 told = await asyncio.gather(*(run.save(1) for run in runs), return_exceptions=True)
             assert [type(error) for error in told] == [StoreFull] * 5
             assert [await run.save(2) for run in runs] == [1] * 5

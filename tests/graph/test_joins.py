@@ -301,6 +301,6 @@ def test_what_was_given_up_is_not_drawn_as_done(memory: Holdfast) -> None:
     graph.edge("quick", "join")
     run = memory.start(graph, {})
     assert run.status is Status.COMPLETED
-    saved = run._journals.state(run._record())
+    saved = run.held.journals.state(run.held.read_record())
     assert saved is not None
     assert path_of(saved.tree).visits == {"quick": 1, "join": 1}

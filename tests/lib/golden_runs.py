@@ -221,5 +221,5 @@ def fill(url: str) -> None:
     run = dying.run("running")
     run.claim()
     run.save({"n": 1})
-    dying._engine.worker.stop()
-    dying._store.drop()
+    dying.client.engine.worker.stop()
+    dying.client.store.drop()

@@ -308,8 +308,8 @@ def count_statements(hf: Any, every: float) -> None:
     def count(_: str) -> None:
         made[0] += 1
 
-    if hasattr(hf._store, "_reader"):
-        for connection in (hf._store._reader, hf._store._db):
+    if hasattr(hf.client.store, "_reader"):
+        for connection in (hf.client.store._reader, hf.client.store._db):
             connection.set_trace_callback(count)
 
     def tell() -> None:
@@ -321,7 +321,7 @@ def count_statements(hf: Any, every: float) -> None:
 
 
 def stop_after_intent(hf: Any, name: str) -> None:
-    real = hf._store.apply
+    real = hf.client.store.apply
 
     def apply(batch: Any) -> Any:
         outcome = real(batch)
@@ -330,7 +330,7 @@ def stop_after_intent(hf: Any, name: str) -> None:
             time.sleep(0.2)  # this thread may go on for a moment before the process is stopped
         return outcome
 
-    hf._store.apply = apply
+    hf.client.store.apply = apply
 
 
 def main() -> None:

@@ -143,7 +143,7 @@ class Pair:
             there.close()
         except Crash:
             for handle in (here, there) if len(stores) == 2 else ():
-                handle._engine.worker.stop()
+                handle.client.engine.worker.stop()
         finally:
             for store in stores:
                 with suppress(Crash):

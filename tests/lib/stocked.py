@@ -84,9 +84,9 @@ def stock(open_store: Callable[[], Holdfast]) -> None:
         hf.get("open").send({"hello": 1}, topic="greetings")
     hf = open_store()
     left = hf.enqueue(deliver, "left", id="left", queue="post")
-    hf._store.enlist("ghost", 3600)
-    hf._store.claim(left.uid, "ghost")
-    hf._store.drop()  # as if it were killed
+    hf.client.store.enlist("ghost", 3600)
+    hf.client.store.claim(left.uid, "ghost")
+    hf.client.store.drop()  # as if it were killed
 
 
 def uids(hf: Holdfast) -> dict[str, str]:
@@ -98,7 +98,7 @@ def uids(hf: Holdfast) -> dict[str, str]:
 
 def questions(hf: Holdfast, known: dict[str, str]) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Public questions, and those of the store's own protocol, by name. ``known`` are the uids of the runs."""
-    store = hf._store
+    store = hf.client.store
     for id, uid in known.items():
         yield f"get {id}", lambda id=id: hf.get(id).info()
         yield f"checkpoint {id}", lambda id=id: _checkpoint(hf, id)
@@ -143,7 +143,7 @@ def _checkpoint(hf: Holdfast, id: str) -> tuple[Any, ...]:
 
 def attempts(hf: Holdfast, known: dict[str, str]) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Calls that write, public ones and those of the store's own protocol, by name; deletions come last."""
-    store = hf._store
+    store = hf.client.store
     yield "save", lambda: hf.get("victim").save({"new": True})
     yield "once", lambda: hf.get("victim").once("new", str, "text")
     yield "mark", lambda: hf.get("victim").mark("new mark", "eye")

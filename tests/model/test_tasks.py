@@ -278,7 +278,7 @@ async def names_of(run: Any) -> set[str]:
     """The names that recorded steps were called with: what each of them gave."""
     from holdfast.engine.access.operations import drive_async
 
-    fold = await drive_async(run._seen(), run._committer)
+    fold = await drive_async(run.held.seen(), run.held.committer)
     failed = {found.failure["message"] for key, found in fold.failures.items() if "breaks#" in key}
     return {found.result for key, found in fold.steps.items() if "act#" in key or "act_at_once#" in key} | failed
 

@@ -235,8 +235,8 @@ def test_the_loop_does_not_wait_for_somebody_who_reads_under_the_lock(postgres_u
             run = await hf.run("run")
             async with run.claim():
                 await run.save(1)
-                assert run._lease is not None
-                thread = threading.Thread(target=hold, args=(run._lease,))
+                assert run.held.lease is not None
+                thread = threading.Thread(target=hold, args=(run.held.lease,))
                 thread.start()
                 held.wait(20)
                 saving = asyncio.create_task(run.save(2))

@@ -154,7 +154,7 @@ def test_workers_and_waiters_are_woken(two: tuple[Holdfast, Holdfast]) -> None:
     one, other = two
     worker = threading.Thread(target=other.work, daemon=True)
     worker.start()
-    while not other._store._news.hears:  # type: ignore[attr-defined]
+    while not other.client.store._news.hears:  # type: ignore[attr-defined]
         threading.Event().wait(0.01)
     runs = [one.enqueue(doubled, n) for n in range(5)]
     assert [run.result(timeout=50) for run in runs] == [0, 2, 4, 6, 8]
@@ -174,18 +174,18 @@ def test_who_has_nothing_to_do_asks_nothing_until_it_is_told(two: tuple[Holdfast
     one, other = two
     one.queue("default", paused=True)
     waiting = one.enqueue(doubled, 4)
-    asked = other._store._link.ask  # type: ignore[attr-defined]
+    asked = other.client.store._link.ask  # type: ignore[attr-defined]
     count = [0]
 
     def counted(*values: Any, **how: Any) -> Any:
         count[0] += 1
         return asked(*values, **how)
 
-    other._store._link.ask = counted  # type: ignore[attr-defined]
+    other.client.store._link.ask = counted  # type: ignore[attr-defined]
     worker = threading.Thread(target=other.work, daemon=True)
     worker.start()
     before = -1
-    while not other._store.hears or count[0] != before:  # type: ignore[attr-defined]
+    while not other.client.store.hears or count[0] != before:  # type: ignore[attr-defined]
         before = count[0]
         threading.Event().wait(0.5)
     threading.Event().wait(1.5)  # longer than one without news would wait
@@ -224,9 +224,9 @@ def test_a_lease_that_ends_while_one_looks_is_not_overlooked(
 ) -> None:
     with holdfast.open(postgres_url, store=PostgresStore(postgres_url, clock=clock)) as hf:
         run = hf.enqueue(doubled, 1)
-        hf._store.enlist("north", LEASE)
-        hf._store.claim(run.uid, "north")
-        crew, heard = Crew(hf._engine, 1, ["default"], until_idle=False), hf._engine.bell.heard()
+        hf.client.store.enlist("north", LEASE)
+        hf.client.store.claim(run.uid, "north")
+        crew, heard = Crew(hf.client.engine, 1, ["default"], until_idle=False), hf.client.engine.bell.heard()
         take = crew._intake.take
 
         def slowly(*order: Any, **how: Any) -> Any:
@@ -243,13 +243,13 @@ def test_a_lease_that_ends_while_one_looks_is_not_overlooked(
 @pytest.mark.timeout(60)
 def test_an_idle_worker_goes_on_with_what_another_one_left_when_its_lease_is_over(postgres_url: str) -> None:
     with holdfast.open(postgres_url, lease=2.0) as left:
-        left._engine.worker.ready()
+        left.client.engine.worker.ready()
         run = left.enqueue(doubled, 21)
-        record = run._record()
-        left._engine.worker.stop()  # its heart beats no longer
+        record = run.held.read_record()
+        left.client.engine.worker.stop()  # its heart beats no longer
         with holdfast.open(postgres_url, lease=2.0) as other:
             worker = threading.Thread(target=other.work, daemon=True)
-            left._store.claim(record.uid, left._engine.worker.name)
+            left.client.store.claim(record.uid, left.client.engine.worker.name)
             worker.start()
             assert other.get(run.id).result(timeout=50) == 42
             other.close()

@@ -178,9 +178,9 @@ def test_who_follows_is_told_when_it_is_there(postgres_url: str, gate: Gate) -> 
             working = asyncio.create_task(hf.work(until_idle=True))
             while gate.open.is_set():
                 await asyncio.sleep(0.01)
-            rung = hf._engine.bell._count
+            rung = hf.client.engine.bell._count
             gate.open.set()
-            while hf._engine.bell._count == rung:
+            while hf.client.engine.bell._count == rung:
                 await asyncio.sleep(0.01)
             assert not seen
             said.set()

@@ -25,7 +25,7 @@ def restore(url: str, text: str) -> None:
 
 
 def beat(hf: holdfast.Holdfast) -> None:
-    hf._engine.worker._extend()
+    hf.client.engine.worker._extend()
 
 
 def test_a_worker_that_lived_through_a_restore_writes_nothing_and_keeps_nothing(postgres_url: str) -> None:

@@ -120,7 +120,7 @@ def test_the_place_shows_no_password(postgres_schemas: Schemas, postgres_url: st
     url = postgres_url.replace("@", ":hunter2@")
     with holdfast.open(url) as hf:
         assert "hunter2" not in repr(hf)
-        assert "hunter2" not in hf._store.place
+        assert "hunter2" not in hf.client.store.place
     assert masked("postgresql://a:b@h/d?sslpassword=c&x=1") == "postgresql://a@h/d?sslpassword=***&x=1"
     assert masked("no url") == "no url"
 

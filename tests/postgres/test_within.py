@@ -167,7 +167,7 @@ def test_a_worker_begins_it_after_the_commit_and_not_before(postgres_url: str, d
             db.commit()
             assert begun.setdefault("later", threading.Event()).wait(10.0)
         finally:
-            for one in list(elsewhere._engine.crews):
+            for one in list(elsewhere.client.engine.crews):
                 one.stop()
             crew.join(PATIENCE)
 

@@ -63,8 +63,8 @@ def saves(id: str, count: int, name: str) -> list[int]:
 
 def beat() -> None:
     """The heartbeat that would come in a while."""
-    with hf._engine.worker._lock:
-        hf._engine.worker._extend()
+    with hf.client.engine.worker._lock:
+        hf.client.engine.worker._extend()
 
 
 def save_until_lost(id: str, name: str) -> None:

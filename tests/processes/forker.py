@@ -94,7 +94,7 @@ def main() -> None:
     run.save({"by": "parent"})
     if what == "in-a-write":
         # The child is born while the parent writes; the parent is killed before it is done with that.
-        lock = hf._store._writing() if url.startswith("sqlite") else hf._store._run(run.uid, exclusive=True)
+        lock = hf.client.store._writing() if url.startswith("sqlite") else hf.client.store._run(run.uid, exclusive=True)
         with lock:
             child = os.fork()
             if not child:

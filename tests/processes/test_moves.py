@@ -68,7 +68,7 @@ def living(here: str, there: str, ids: set[str]) -> int:
     found: set[str] = set()
     for url in (here, there):
         with holdfast.open(url) as hf:
-            for record in hf._store.find(Filter(), limit=1000):
+            for record in hf.client.store.find(Filter(), limit=1000):
                 found.add(record.id)
                 counts[record.id] += record.status is not Status.AWAY
     assert found == ids

@@ -115,7 +115,7 @@ def test_the_abandoned_part_can_still_be_read(quick_url: str) -> None:
 def stored_bytes(hf: Holdfast, run: Run, monkeypatch: pytest.MonkeyPatch) -> int:
     """How many bytes of payloads the newest checkpoint takes to read."""
     total = 0
-    read = hf._store.read
+    read = hf.client.store.read
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         nonlocal total
@@ -124,7 +124,7 @@ def stored_bytes(hf: Holdfast, run: Run, monkeypatch: pytest.MonkeyPatch) -> int
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(hf._store, "read", counted)
+        patch.setattr(hf.client.store, "read", counted)
         assert run.checkpoint().state is not None
     return total
 
@@ -149,16 +149,16 @@ def test_growth_is_not_stored_twice(quick_url: str) -> None:
             for _ in range(200):
                 notes.append(os.urandom(50).hex())
                 run.save({"notes": notes})
-        record = hf._store.get("thread")
+        record = hf.client.store.get("thread")
         assert record is not None
-        stored = sum(len(entry.payload) for entry in hf._store.read(record.uid, 0, record.seq))
+        stored = sum(len(entry.payload) for entry in hf.client.store.read(record.uid, 0, record.seq))
     assert stored < 2.7 * sum(map(len, notes))  # where states are compressed and differences are not, a little more
 
 
 def test_writers_who_wait_are_committed_together(quick_url: str) -> None:
     """While one transaction is under way the writes of others gather, and the next one takes all of them."""
     with holdfast.open(quick_url) as hf:
-        store = hf._store
+        store = hf.client.store
         apply, batches = store.apply, list[int]()
         began, go_on = threading.Event(), threading.Event()
 
@@ -175,7 +175,7 @@ def test_writers_who_wait_are_committed_together(quick_url: str) -> None:
         assert began.wait(30)
         for thread in threads[1:]:
             thread.start()
-        while len(hf._committer._queue) < 8:
+        while len(hf.client.committer._queue) < 8:
             pass
         go_on.set()
         for thread in threads:

@@ -111,7 +111,7 @@ def test_a_heartbeat_notices_it_too_and_makes_nothing_again(url: str, store: Pat
     hf.run("run").claim()
     shutil.rmtree(store.parent)
     with pytest.raises(StoreUnusable, match="removed"):
-        hf._engine.worker._extend()
+        hf.client.engine.worker._extend()
     assert not store.parent.exists()
     with suppress(StoreUnusable):
         hf.close()

@@ -124,7 +124,7 @@ def test_closing_a_replaced_store_leaves_the_restored_one_as_it_is(how: str, pat
     with opened_again("sqlite", path) as again:
         assert again.get("thread").checkpoint().state == {"n": 2}
         again.get("thread").audit()
-        assert again._store._db.execute("PRAGMA integrity_check").fetchone() == ("ok",)  # type: ignore[attr-defined]
+        assert again.client.store._db.execute("PRAGMA integrity_check").fetchone() == ("ok",)  # type: ignore[attr-defined]
 
 
 def test_checkpoints_of_others_are_no_replacement(path: Path) -> None:

@@ -154,7 +154,7 @@ def test_an_old_owner_cannot_complete_a_new_claim(opened: Callable[..., Holdfast
     """Its epoch is over: every write of it is refused, and the new owner's claim stands."""
     sleeper, owner = opened(lease=0.05), opened()
     old = paused(sleeper, "run")
-    sleeper._engine.worker.stop()  # its machine sleeps: no heartbeats
+    sleeper.client.engine.worker.stop()  # its machine sleeps: no heartbeats
     old = sleeper.get("run")
     old.claim()
     time.sleep(0.1)

@@ -73,8 +73,8 @@ def test_writes_are_synced(hf: Holdfast, store_url: str, monkeypatch: pytest.Mon
         case "files":
             assert after > before
         case "sqlite":
-            assert hf._store._db.execute("PRAGMA synchronous").fetchone() == (2,)  # full: each commit is synced
-            assert hf._store._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+            assert hf.client.store._db.execute("PRAGMA synchronous").fetchone() == (2,)  # full: each commit is synced
+            assert hf.client.store._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_writes_are_atomic(
@@ -91,11 +91,11 @@ def test_writes_are_atomic(
 
     match store_url.partition(":")[0]:
         case "memory":
-            monkeypatch.setattr(hf._store, "apply", die)
+            monkeypatch.setattr(hf.client.store, "apply", die)
         case "sqlite":
-            monkeypatch.setattr(hf._store, "_commit", die)
+            monkeypatch.setattr(hf.client.store, "_commit", die)
         case "postgresql":
-            monkeypatch.setattr(hf._store._appending, "append", die)
+            monkeypatch.setattr(hf.client.store._appending, "append", die)
         case "files":
             from holdfast.stores.files.disk import Disk
 

@@ -153,29 +153,29 @@ def test_a_run_that_goes_on_after_its_end_is_told_again(hooked: Holdfast, receiv
     assert run.resume() == "failed"  # before anybody looks again
     clock.advance(3600)
     looking.look()
-    assert [one.name for one in hooked._store.documents(revived.KIND)] == []
+    assert [one.name for one in hooked.client.store.documents(revived.KIND)] == []
     deliver(hooked)
     assert receiver.told == [("run.failed", "broken")] * 2
 
 
 def test_a_note_is_kept_until_the_run_has_gone_on(hooked: Holdfast, clock: Any) -> None:
     run = hooked.start(office.broken, id="broken")
-    record = hooked._store.get("broken")
+    record = hooked.client.store.get("broken")
     assert record is not None
-    revived._note(hooked._store, run.uid, revived.Revival(record.epoch, clock.now()))
+    revived._note(hooked.client.store, run.uid, revived.Revival(record.epoch, clock.now()))
     looking = Outbox(hooked)
     looking.look()
-    assert len(hooked._store.documents(revived.KIND)) == 1
+    assert len(hooked.client.store.documents(revived.KIND)) == 1
     clock.advance(outbox.OVERLAP / 1_000_000 + 1)
     looking.look()
-    assert len(hooked._store.documents(revived.KIND)) == 0
+    assert len(hooked.client.store.documents(revived.KIND)) == 0
 
 
 def test_without_hooks_nothing_is_noted(timed: Any) -> None:
     hf = timed()
     run = hf.start(office.broken, id="broken")
     run.retry()
-    assert hf._store.documents(revived.KIND) == []
+    assert hf.client.store.documents(revived.KIND) == []
     assert Outbox(hf).look() == 0
 
 
@@ -283,11 +283,11 @@ def test_a_hook_needs_a_name_an_address_and_a_secret(hooked: Holdfast) -> None:
     ):
         with pytest.raises(UsageError):
             set_hook(hooked, name, **given)  # type: ignore[arg-type]
-    hooked._store.put_document(KIND, "bad", b"[", None)
+    hooked.client.store.put_document(KIND, "bad", b"[", None)
     with pytest.raises(StoreDamaged, match="cannot be read"):
-        hooks(hooked._store)
+        hooks(hooked.client.store)
     assert [delete_hook(hooked, "bad"), delete_hook(hooked, "bad")] == [True, False]
-    assert list(hooks(hooked._store)) == ["chat"]
+    assert list(hooks(hooked.client.store)) == ["chat"]
 
 
 def test_a_process_delivers_until_it_is_told_to_stop(tmp_path: Any, receiver: Receiver) -> None:

@@ -79,7 +79,7 @@ def test_a_slow_client_gets_the_newest_and_costs_no_memory(watching: Live, offic
             for n in range(30):
                 await asyncio.to_thread(run.save, {"n": n})
                 await take(quick, lambda one, n=n: one["seq"] >= n + 2)
-                assert len(slow._pending) <= 2
+                assert len(slow.held.pending) <= 2
             told = await take(slow, lambda one: one.get("seq") == 31)
             assert len([one for one in told if one["event"] == "run"]) == 1
 
@@ -116,14 +116,14 @@ def test_a_store_that_cannot_be_read_for_a_while_is_read_later(
     watching: Live, office_hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "PATIENCE", 0.01)
-    get, failures = office_hf._store.get, [1, 1]
+    get, failures = office_hf.client.store.get, [1, 1]
 
     def failing(id: str) -> Any:
         if failures and failures.pop():
             raise holdfast.errors.StoreBusy("memory://x")
         return get(id)
 
-    monkeypatch.setattr(office_hf._store, "get", failing)
+    monkeypatch.setattr(office_hf.client.store, "get", failing)
 
     async def look() -> None:
         with watching.open(["broken"]) as stream:
@@ -165,14 +165,14 @@ def test_a_slow_store_holds_up_nobody_else(
     app: Starlette, office_hf: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, answered = threading.Event(), threading.Event()
-    find = office_hf._store.find
+    find = office_hf.client.store.find
 
     def slow(*given: Any, **how: Any) -> Any:
         asked.set()
         assert answered.wait(10)
         return find(*given, **how)
 
-    monkeypatch.setattr(office_hf._store, "find", slow)
+    monkeypatch.setattr(office_hf.client.store, "find", slow)
 
     async def look() -> None:
         transport = httpx.ASGITransport(app)

@@ -241,7 +241,7 @@ def test_keys_are_forgotten_after_a_day(timed: Any, clock: Any, act: Any) -> Non
     keeper.carry_out("operator", "fork", "k", b"body", act)
     clock.advance(idempotency.KEPT / 1_000_000 + 1)
     keeper.carry_out("operator", "fork", "other", b"body", act)
-    assert len(hf._store.documents(idempotency.KIND)) == 1
+    assert len(hf.client.store.documents(idempotency.KIND)) == 1
     keeper.carry_out("operator", "fork", "k", b"body", act)
     assert act.times == 3
 

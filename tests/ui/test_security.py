@@ -312,7 +312,7 @@ def test_no_error_tells_where_the_store_is(
         api = serving(hf)
         gone = api.get("/api/v1/runs/nobody")
         assert (gone.status_code, "secret" in gone.text, "runs.db" in gone.text) == (404, False, False)
-        monkeypatch.setattr(hf._store, "find", Broken(error))
+        monkeypatch.setattr(hf.client.store, "find", Broken(error))
         answer = api.get("/api/v1/runs")
         assert answer.status_code == status
         for told in ("secret", "runs.db", "swordfish", "Traceback", "sqlite"):

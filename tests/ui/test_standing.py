@@ -53,10 +53,10 @@ def words(text: str) -> str:
 
 def died(hf: Holdfast, id: str) -> None:
     """The worker that holds the run is gone, and nobody has noticed."""
-    record = hf._store.get(id)
+    record = hf.client.store.get(id)
     assert record is not None
     assert record.worker is not None
-    hf._store.retire(record.worker)
+    hf.client.store.retire(record.worker)
 
 
 def test_a_run_whose_process_died_is_not_said_to_be_running(hf: Holdfast, pages: TestClient) -> None:
@@ -64,7 +64,7 @@ def test_a_run_whose_process_died_is_not_said_to_be_running(hf: Holdfast, pages:
     by_hand.claim()
     by_hand.once("first", int)
     queued = hf.enqueue(selling.room, "attic", queue="mail", id="queued")
-    hf._store.claim(queued.uid, hf._engine.worker.ready())
+    hf.client.store.claim(queued.uid, hf.client.engine.worker.ready())
     view = pages.get("/api/v1/runs/queued").json()["run"]
     assert (view["status"], view["holder_alive"]) == ("running", True)
     assert "▸ running" in words(pages.get("/runs/queued").text)
@@ -124,7 +124,7 @@ def test_a_queue_that_nobody_takes_from_says_so_with_the_command(
     for path in ("/", "/runs/ready"):
         assert f"no live worker of queue two words {told}" in words(pages.get(path).text)
     held = hf.enqueue(selling.room, "attic", queue="two words", id="held")
-    hf._store.claim(held.uid, hf._engine.worker.ready())
+    hf.client.store.claim(held.uid, hf.client.engine.worker.ready())
     for path in ("/queues", "/", "/runs/ready"):
         assert "live worker" not in words(pages.get(path).text)
     died(hf, "held")
@@ -161,9 +161,9 @@ def test_the_server_of_the_page_is_no_worker_unless_it_holds_something(hf: Holdf
     run = hf.run("r")
     with run.claim():
         assert [one["runs"] for one in pages.get("/api/v1/workers").json()["items"]] == [["r"]]
-    assert hf._engine.worker.enlisted
+    assert hf.client.engine.worker.enlisted
     assert pages.get("/api/v1/workers").json()["items"] == []
-    hf._store.enlist("other.1", 30.0)
+    hf.client.store.enlist("other.1", 30.0)
     assert [one["name"] for one in pages.get("/api/v1/workers").json()["items"]] == ["other.1"]
     assert "A worker that has found nothing to do yet is not known" in words(pages.get("/workers").text)
 

@@ -68,10 +68,10 @@ def test_a_rollback_that_died_is_told(hf: Holdfast, pages: TestClient) -> None:
         run.rollback(to=0)
     told = "is being rolled back to entry 0; whoever goes on finishes that"
     assert told in words(pages.get("/runs/d").text)
-    worker = hf._engine.worker.ready()
-    hf._store.claim(run.uid, worker)
+    worker = hf.client.engine.worker.ready()
+    hf.client.store.claim(run.uid, worker)
     assert "is being rolled back to entry 0 Cancel" in words(pages.get("/runs/d").text)
-    hf._store.retire(worker)
+    hf.client.store.retire(worker)
     for path in ("/runs/d", "/"):
         shown = words(pages.get(path).text)
         assert "✗ process died" in shown

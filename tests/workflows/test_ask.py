@@ -360,7 +360,7 @@ def test_an_answer_in_the_same_moment_as_the_time_limit_counts_or_is_refused(
 ) -> None:
     """Somebody answers right before the holder says that the time is over."""
     other = timed()
-    post = hft._store.post
+    post = hft.client.store.post
     told: list[str] = []
 
     def answered_just_before(uid: str, item: Any) -> bool:
@@ -370,7 +370,7 @@ def test_an_answer_in_the_same_moment_as_the_time_limit_counts_or_is_refused(
             told.append("accepted")
         return post(uid, item)
 
-    hft._store.post = answered_just_before  # type: ignore[method-assign]
+    hft.client.store.post = answered_just_before  # type: ignore[method-assign]
     assert hft.start(asks, seconds, 9, id="quick").result() == 4
     assert told == ["asked", "accepted"]
 
@@ -381,13 +381,13 @@ def test_an_answer_that_is_under_way_when_the_time_is_over_is_refused(
 ) -> None:
     run = hft.start(asks, 60.0, 9)
     other = timed()
-    post = other._store.post
+    post = other.client.store.post
 
     def overtaken(uid: str, item: Any) -> bool:
         assert run.result() == 9
         return post(uid, item)
 
-    other._store.post = overtaken  # type: ignore[method-assign]
+    other.client.store.post = overtaken  # type: ignore[method-assign]
     with pytest.raises(QuestionClosed):
         other.get(run.id).answer(4)
 

@@ -259,7 +259,7 @@ def test_cancelling_the_awaiting_task_gives_up_the_lease_and_the_run_can_go_on(s
             waiting = asyncio.create_task(hf.start(long, id="r"))
         else:
             run = await hf.enqueue(long, id="r")
-            run._adopted = True
+            run.held.adopted = True
             waiting = asyncio.create_task(run.result())
         while "b" not in ran:
             await asyncio.sleep(0.01)

@@ -225,7 +225,7 @@ def test_while_a_sync_step_runs_in_another_thread(hf: Holdfast, wf: Any) -> None
         assert entered.wait(10)
         run = hf.get("run")
         run.cancel("stop")
-        _until(lambda: hf._engine.executions[run.uid].outcome is not None)
+        _until(lambda: hf.client.engine.executions[run.uid].outcome is not None)
         gate.set()
         driven.result()
     with pytest.raises(RunCancelled, match="stop"):
@@ -283,7 +283,7 @@ def test_a_child_that_runs_in_its_parents_place(hf: Holdfast) -> None:
         assert entered.wait(10)
         run, child = hf.get("run"), hf.get("run/lingers#1")
         run.cancel("stop")
-        _until(lambda: hf._engine.executions[child.uid].outcome is not None)
+        _until(lambda: hf.client.engine.executions[child.uid].outcome is not None)
         gate.set()
         driven.result()
     assert run.status is child.status is Status.CANCELLED
@@ -520,9 +520,9 @@ def test_news_of_a_run_that_came_before_it_was_driven_is_looked_at(
     """Somebody is told of it between the look into its inbox and the moment from which on it is watched over."""
     looked = threading.Event()
     monkeypatch.setattr(Watch, "_look", lambda *_: looked.set())
-    monkeypatch.setattr(type(hf._store), "look_every", 1_000.0)
+    monkeypatch.setattr(type(hf.client.store), "look_every", 1_000.0)
     run = hf.enqueue(lingers)
-    hf._engine.watch.tell(run.uid)
+    hf.client.engine.watch.tell(run.uid)
     working = threading.Thread(target=hf.work, kwargs={"until_idle": True})
     working.start()
     assert looked.wait(5), "only when the step had ended"
@@ -534,7 +534,7 @@ def test_a_cancel_that_cannot_be_written_gives_up_the_claim(hf: Holdfast) -> Non
     run = hf.enqueue(waits_to_hear, "x", id="run")
     hf.work(until_idle=True)
     with pytest.raises(TooLarge):
-        run.cancel("x" * (hf._engine.journals.max_bytes + 1))
+        run.cancel("x" * (hf.client.engine.journals.max_bytes + 1))
     assert run.info().holder is None
     run.cancel("no more")
     assert run.status is Status.CANCELLED

@@ -198,15 +198,15 @@ def test_retry_tries_the_child_again_that_made_it_fail(hf: Holdfast) -> None:
 
 def test_a_failure_of_the_store_is_not_an_error_of_the_workflow(hf: Holdfast, monkeypatch: Any) -> None:
     """The parent must not take it for what its child raised, and fail with it."""
-    apply, times = hf._store.apply, []
+    apply, times = hf.client.store.apply, []
 
     def full_once(batch: Any) -> Any:
         if acted["a"] and not times:  # the first step of the child cannot be kept
             times.append(1)
-            raise StoreFull(hf._store.place)
+            raise StoreFull(hf.client.store.place)
         return apply(batch)
 
-    monkeypatch.setattr(hf._store, "apply", full_once)
+    monkeypatch.setattr(hf.client.store, "apply", full_once)
     with pytest.raises(StoreFull):
         hf.start(over, "a", id="p")
     monkeypatch.undo()
@@ -299,7 +299,7 @@ def test_who_takes_over_an_ended_child_tells_its_parent(
     child.answer("yes")
     assert child.resume() is Status.WAITING
     clock.advance(3600)
-    store: Any = doomed._store
+    store: Any = doomed.client.store
     post = store.post
 
     def post_or_die(uid: str, item: Any) -> bool:
@@ -395,9 +395,9 @@ def _crash(url: str, wf: Any, at: int | None) -> Fuse:
     except BaseException:
         if not fuse.dead:
             raise
-    doomed._engine.watch.stop()
-    doomed._engine.worker.stop()
-    doomed._store.drop()
+    doomed.client.engine.watch.stop()
+    doomed.client.engine.worker.stop()
+    doomed.client.store.drop()
     return fuse
 
 

@@ -516,15 +516,15 @@ def test_the_lease_is_confirmed_right_before_the_act(timed: Opener, clock: Manua
         wire()
         return "done"
 
-    store: Any = asleep._store
+    store: Any = asleep.client.store
     apply = store.apply
 
     def apply_and_fall_asleep(batch: Any) -> Any:
         outcomes = apply(batch)
         if any(entry.kind == "intended" for write in batch for entry in write.entries):
             store.apply = apply
-            asleep._engine.worker.stop()
-            store.retire(asleep._engine.worker.name)
+            asleep.client.engine.worker.stop()
+            store.retire(asleep.client.engine.worker.name)
             clock.advance(seconds)
             thief.get("r").claim()
         return outcomes
@@ -565,14 +565,14 @@ def wiring(timed: Opener, clock: ManualClock) -> Any:
 def test_a_check_is_not_asked_while_the_process_that_began_may_still_be_acting(timed: Opener, wiring: Any) -> None:
     first, flow, meanwhile, asked = wiring
     second = timed(lease=10)
-    if first._store.networked:
+    if first.client.store.networked:
         pytest.skip("a process on another machine is not seen, so nobody knows that it still runs")
 
     def take_over() -> None:
         for _ in range(2):
             run = second.get("r")
             run.resume()
-            with pytest.raises(RunBlocked, match=f"{first._engine.worker.name}, whose process still runs"):
+            with pytest.raises(RunBlocked, match=f"{first.client.engine.worker.name}, whose process still runs"):
                 run.result(timeout=20)
             run.unblock()
         run.resume()
@@ -590,16 +590,16 @@ def test_a_check_is_not_asked_while_the_process_that_began_may_still_be_acting(t
 
 def full_once(hf: Holdfast, when: Callable[[Any], bool]) -> None:
     """Let the store refuse the first write that has such an entry."""
-    real, refused = hf._store.apply, list[int]()
+    real, refused = hf.client.store.apply, list[int]()
 
     def apply(batch: Any) -> Any:
         found = [entry.seq for write in batch if isinstance(write, Append) for entry in write.entries if when(entry)]
         if found and not refused:
             refused.extend(found)
-            raise StoreFull(hf._store.place)
+            raise StoreFull(hf.client.store.place)
         return real(batch)
 
-    hf._store.apply = apply  # type: ignore[method-assign]
+    hf.client.store.apply = apply  # type: ignore[method-assign]
 
 
 def test_a_check_is_asked_once_the_process_that_began_has_let_the_run_go(timed: Opener, wiring: Any) -> None:

@@ -226,7 +226,7 @@ def test_a_run_that_is_cancelled_with_undo_awaits_it(store_url: str) -> None:
                 await asyncio.sleep(0.001)
             run = await hf.get("run")
             await run.cancel(undo=True)
-            while hf._engine.executions[run.uid].outcome is None:
+            while hf.client.engine.executions[run.uid].outcome is None:
                 await asyncio.sleep(0.001)
             begun["goes on"].set()
             await driven

@@ -181,9 +181,9 @@ def test_an_answer_that_does_not_fit_makes_no_fork(hf: Holdfast, wf: Any) -> Non
 
 def test_many_in_one_commit(hf: Holdfast) -> None:
     run = told(hf, story)
-    commits = hf._committer.commits
+    commits = hf.client.committer.commits
     forks = run.fork_each([{"answers": {"ask#1": who}, "id": who} for who in ("cy", "di", "ed")])
-    assert hf._committer.commits == commits + 1
+    assert hf.client.committer.commits == commits + 1
     assert [fork.result() for fork in forks] == [f"ann sets out; ends well with {who}" for who in ("cy", "di", "ed")]
     assert run.fork_each([]) == []
     with pytest.raises(UsageError, match="fork has no answer; it takes"):

@@ -32,7 +32,7 @@ def outer() -> int:
 
 def failing(hf: Holdfast, method: str, when: Callable[[Any], bool], make: Callable[[], HoldfastError]) -> list[str]:
     """Let a method of the store fail once, when it is called with such arguments; gives the list of when it did."""
-    real, failed = getattr(hf._store, method), list[str]()
+    real, failed = getattr(hf.client.store, method), list[str]()
 
     def fail_once(*args: Any, **kwargs: Any) -> Any:
         if not failed and when(args):
@@ -40,7 +40,7 @@ def failing(hf: Holdfast, method: str, when: Callable[[Any], bool], make: Callab
             raise make()
         return real(*args, **kwargs)
 
-    setattr(hf._store, method, fail_once)
+    setattr(hf.client.store, method, fail_once)
     return failed
 
 
@@ -54,7 +54,7 @@ def test_a_child_whose_parent_could_not_be_told_tells_it_later(hf: Holdfast) -> 
         hf,
         "post",
         lambda args: isinstance(args[1], Item) and args[1].kind == "child",
-        lambda: StoreFull(hf._store.place),
+        lambda: StoreFull(hf.client.store.place),
     )
     hf.work(until_idle=True)
     assert failed == ["post"]
@@ -68,7 +68,7 @@ def test_a_child_whose_parent_could_not_be_told_tells_it_later(hf: Holdfast) -> 
 def test_a_write_that_was_built_on_one_that_failed_does_not_keep_the_run(hf: Holdfast, place: int) -> None:
     """It is refused as one of a lost lease is, and yet the run is still held by this worker."""
     run = hf.enqueue(doubles, id="run")
-    real, refused = hf._store.apply, list[int]()
+    real, refused = hf.client.store.apply, list[int]()
 
     def apply(batch: Sequence[Any]) -> Any:
         entries = [entry.seq for write in batch for entry in write.entries]
@@ -77,7 +77,7 @@ def test_a_write_that_was_built_on_one_that_failed_does_not_keep_the_run(hf: Hol
             return [LeaseLost("run", "it does not continue the journal") for _ in batch]
         return real(batch)
 
-    hf._store.apply = apply  # type: ignore[method-assign]
+    hf.client.store.apply = apply  # type: ignore[method-assign]
     hf.work(until_idle=True)
     assert refused
     assert run.result(timeout=0) == [0, 2, 4]

@@ -35,7 +35,7 @@ def stopped(request: pytest.FixtureRequest, timed: Opener, clock: ManualClock) -
         clock.advance(LEASE + 1)
         meanwhile(timed(lease=LEASE))
         if request.param == "late-heartbeat":
-            zombie._engine.worker.keep()
+            zombie.client.engine.worker.keep()
 
     return stop
 
@@ -140,7 +140,7 @@ def test_an_undo_that_another_process_has_made(timed: Opener, stopped: Any) -> N
     run.claim()
     for what in ("first", "second"):
         run.once(what, acts.append, what, undo=put_back)
-    store: Any = zombie._store
+    store: Any = zombie.client.store
     apply = store.apply
 
     def apply_and_stop(batch: Any) -> Any:
@@ -168,14 +168,14 @@ def test_a_lease_that_nobody_claimed_is_gone_on_with(timed: Opener, clock: Manua
 
     assert zombie.start(flow, id="run").result(timeout=20) == "done"
     assert acts == ["first", "second"]
-    assert [one.alive for one in zombie._store.workers()] == [True]
+    assert [one.alive for one in zombie.client.store.workers()] == [True]
 
 
 def test_nothing_is_asked_while_the_heartbeat_is_in_time_and_once_after_it_was_late(
     timed: Opener, clock: ManualClock
 ) -> None:
     hf = timed(lease=LEASE)
-    store: Any = hf._store
+    store: Any = hf.client.store
     real, asked = store.journal, list[str]()
     counted: list[int] = []
 

@@ -156,7 +156,7 @@ def test_nothing_is_said_twice_after_a_crash(
     opened: Callable[..., Holdfast], kill: Callable[[Holdfast], None], talker: Any, at: int
 ) -> None:
     doomed = opened()
-    apply, calls = doomed._store.apply, []
+    apply, calls = doomed.client.store.apply, []
 
     def dies(batch: Any) -> Any:
         calls.append(1)
@@ -164,8 +164,10 @@ def test_nothing_is_said_twice_after_a_crash(
             raise Crash
         return apply(batch)
 
-    doomed._store.apply = dies  # type: ignore[method-assign]
-    with suppress(Crash) if doomed._store.networked else pytest.raises(Crash):  # there, some of them share a commit
+    doomed.client.store.apply = dies  # type: ignore[method-assign]
+    with (
+        suppress(Crash) if doomed.client.store.networked else pytest.raises(Crash)
+    ):  # there, some of them share a commit
         doomed.start(talker, 3, id="talks")
     kill(doomed)
     hf = opened()

@@ -105,7 +105,7 @@ def test_a_time_that_has_passed_is_now() -> None:
 
 
 def test_settings_that_cannot_be_read_are_told_with_a_remedy(hf: Holdfast) -> None:
-    hf._store.put_document("queue", "mail", b'{"limit": "many"}', None)
+    hf.client.store.put_document("queue", "mail", b'{"limit": "many"}', None)
     with pytest.raises(StoreDamaged, match=r"'mail'.*hf\.queue\('mail'\)\.delete\(\) forgets it"):
         hf.list_queues()
     assert hf.queue("mail").delete()
@@ -116,9 +116,9 @@ def test_a_worker_that_is_cancelled_while_the_bell_rings_ends(store_url: str) ->
     async def main() -> None:
         async with holdfast.open(store_url) as hf:
             task = asyncio.create_task(hf.work())
-            while not hf._engine.bell._loops:
+            while not hf.client.engine.bell._loops:
                 await asyncio.sleep(0.005)
-            hf._engine.bell.ring()
+            hf.client.engine.bell.ring()
             await asyncio.sleep(0)  # who listens is about to be woken
             task.cancel()
             done, _ = await asyncio.wait({task}, timeout=20)

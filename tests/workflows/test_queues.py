@@ -92,11 +92,11 @@ def at_work(hf: Holdfast, **how: Any) -> Iterator[None]:
     """A worker in a thread, which is told to stop at the end."""
     thread = threading.Thread(target=hf.work, kwargs=how, daemon=True)
     thread.start()
-    until(lambda: hf._engine.crews)
+    until(lambda: hf.client.engine.crews)
     try:
         yield
     finally:
-        for crew in list(hf._engine.crews):
+        for crew in list(hf.client.engine.crews):
             crew.stop()
         thread.join(20)
         assert not thread.is_alive()
@@ -132,8 +132,8 @@ def test_a_worker_has_no_more_than_it_may(opened: Opener) -> None:
     with at_work(hf), at_work(other):
         until(lambda: len(stage.order) == 4)
         assert Counter(info.holder for info in hf.runs(status="running")) == {
-            hf._engine.worker.name: 2,
-            other._engine.worker.name: 2,
+            hf.client.engine.worker.name: 2,
+            other.client.engine.worker.name: 2,
         }
         stage.gate.set()
         until(lambda: len(hf.runs(status="completed")) == 6)
@@ -228,7 +228,7 @@ def test_who_draws_at_once_gets_no_more_tokens_than_there_are(timed: Opener) -> 
 
     def draw_some(hf: Holdfast) -> None:
         start.wait()
-        drawn.extend(draw(hf._store, "q", 1)[0] for _ in range(20))
+        drawn.extend(draw(hf.client.store, "q", 1)[0] for _ in range(20))
 
     threads = [threading.Thread(target=draw_some, args=(hf,)) for hf in handles]
     for thread in threads:
@@ -321,7 +321,7 @@ def test_what_the_dead_left_in_a_paused_queue_waits(
 ) -> None:
     dead, hf = opened(), opened()
     run = dead.start(twice, "x")
-    dead._store.claim(run.uid, dead._engine.worker.ready())
+    dead.client.store.claim(run.uid, dead.client.engine.worker.ready())
     hf.queue("default", paused=True)
     kill(dead)
     hf.work(until_idle=True)

@@ -169,7 +169,7 @@ async def finish(url: str, branches: list[Branch], how: str, kills: list[int], c
 
 async def keys_of(run: AsyncRun) -> dict[str, str]:
     """The keys of the steps that are kept, by the names which they were called with."""
-    fold = await drive_async(run._seen(), run._committer)
+    fold = await drive_async(run.held.seen(), run.held.committer)
     return {found.result: key for key, found in fold.steps.items() if "act" in key}
 
 

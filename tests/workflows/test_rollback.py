@@ -407,9 +407,9 @@ def _doomed(url: str, act: Callable[[Holdfast], Any], at: int | None) -> int:
     except BaseException:
         if not fuse.dead:
             raise
-    hf._engine.watch.stop()
-    hf._engine.worker.stop()
-    hf._store.drop()
+    hf.client.engine.watch.stop()
+    hf.client.engine.worker.stop()
+    hf.client.store.drop()
     return len(fuse.points)
 
 
@@ -598,7 +598,7 @@ def test_a_child_that_somebody_drives_is_asked_to_stop_first(opened: Opener) -> 
         driven = threads.submit(child.resume)
         assert entered.wait(10)
         rolling = threads.submit(run.rollback, 0)
-        while other._engine.executions[child.uid].outcome is None:
+        while other.client.engine.executions[child.uid].outcome is None:
             threading.Event().wait(0.01)
         gate.set()
         assert driven.result() is Status.CANCELLED

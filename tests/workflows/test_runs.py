@@ -348,13 +348,13 @@ def test_a_plain_one_step_workflow_takes_three_commits(hf: Holdfast, wf: Any, mo
     hf.start(wf, "warm").result()  # the worker enlists once
     changes: list[str] = []
     for name in ("apply", "claim", "post", "enlist", "retire", "delete"):
-        change = getattr(hf._store, name)
+        change = getattr(hf.client.store, name)
 
         def counted(*args: Any, _name: str = name, _change: Any = change, **kwargs: Any) -> Any:
             changes.append(_name)
             return _change(*args, **kwargs)
 
-        monkeypatch.setattr(hf._store, name, counted)
+        monkeypatch.setattr(hf.client.store, name, counted)
     assert hf.start(wf, "a").result() == ["A"]
     assert changes == ["apply"] * 3
 
@@ -364,9 +364,9 @@ def test_sqlite_makes_three_transactions_for_it(tmp_path: Path, wf: Any) -> None
     with holdfast.open(f"sqlite:///{tmp_path / 'runs.db'}") as hf:
         hf.start(wf, "warm").result()
         statements: list[str] = []
-        hf._store._db.set_trace_callback(statements.append)  # type: ignore[attr-defined]
+        hf.client.store._db.set_trace_callback(statements.append)  # type: ignore[attr-defined]
         assert hf.start(wf, "a").result() == ["A"]
-        hf._store._db.set_trace_callback(None)  # type: ignore[attr-defined]
+        hf.client.store._db.set_trace_callback(None)  # type: ignore[attr-defined]
     inside, transactions = False, 0
     for words in (statement.upper().split() for statement in statements):
         if words[0] in ("BEGIN", "COMMIT"):

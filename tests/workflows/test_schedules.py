@@ -80,10 +80,10 @@ def test_a_worker_waits_for_the_next_tick(hft: Holdfast, clock: ManualClock) -> 
     async def main() -> None:
         async with hft as hf:
             task = asyncio.create_task(hf.work())
-            while not hf._engine.crews or next(iter(hf._engine.crews))._tick is None:
+            while not hf.client.engine.crews or next(iter(hf.client.engine.crews))._tick is None:
                 await asyncio.sleep(0.005)
             clock.advance(HOUR)
-            hf._engine.bell.ring()
+            hf.client.engine.bell.ring()
             while (await hf.runs(status="completed")).items == ():
                 await asyncio.sleep(0.005)
             task.cancel()
@@ -162,7 +162,7 @@ def test_what_is_wrong_with_one_schedule_does_not_keep_the_others(
     sealed.schedule(report, "secret words", cron="0 * * * *", id="a")
     hf = timed()
     hf.schedule(report, "x", cron="0 * * * *", id="r")
-    hf._store.put_document("schedule", "b", b'{"uid": 1}', None)
+    hf.client.store.put_document("schedule", "b", b'{"uid": 1}', None)
     clock.advance(HOUR)
     hf.work(until_idle=True)
     hf.work(until_idle=True)
@@ -181,7 +181,7 @@ def test_arguments_are_encrypted_and_keys_rotated(
     old = Keyring({"one": b"1" * 32}, current="one")
     timed(keys=old).schedule(report, "secret words", cron="0 * * * *", id="r")
     assert b"secret words" not in raw_bytes()
-    [document] = timed()._store.documents("schedule")
+    [document] = timed().client.store.documents("schedule")
     assert b"secret words" not in base64.b64decode(msgspec.json.decode(document.value)["input"])
     both = timed(keys=Keyring({"one": b"1" * 32, "two": b"2" * 32}, current="two"))
     assert both.rotate_keys() == 1
@@ -197,10 +197,10 @@ def test_arguments_are_encrypted_and_keys_rotated(
 def test_to_declare_it_again_changes_what_is_different(timed: Opener, clock: ManualClock) -> None:
     hf = timed()
     schedule = hf.schedule(report, "x", cron="0 * * * *", id="r")
-    document = hf._store.document("schedule", "r")
+    document = hf.client.store.document("schedule", "r")
     clock.advance(HOUR * 1.5)
     timed().schedule(report, "x", cron="0 * * * *", id="r")
-    assert hf._store.document("schedule", "r") == document, "nothing is different"
+    assert hf.client.store.document("schedule", "r") == document, "nothing is different"
     hf.schedule(report, "y", cron="0 * * * *", id="r", queue="other")
     info = schedule.info()
     assert (info.next_at.hour, info.queue) == (13, "other"), "the tick that is due is not forgotten"

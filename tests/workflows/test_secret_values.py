@@ -62,7 +62,7 @@ class Typed(TypedDict):
 
 def stored(hf: Holdfast, raw_bytes: Callable[..., bytes]) -> bytes:
     """All that a store holds: raw, and each payload and item after it is expanded."""
-    store, found = hf._store, [raw_bytes()]
+    store, found = hf.client.store, [raw_bytes()]
     before = None
     while page := store.find(Filter(hidden=None), before=before, limit=100):
         before = page[-1].uid
@@ -448,7 +448,7 @@ def leave(hf: Holdfast, value: str, act: Callable[[holdfast.Run], Any]) -> tuple
     hf.work(until_idle=True)
     with holder.claim():
         act(run)
-        assert hf._store.inbox(run.uid)
+        assert hf.client.store.inbox(run.uid)
         secret = Secret(value, "password")
     return run, secret
 
@@ -466,7 +466,7 @@ def test_what_somebody_left_who_did_not_know_a_secret(hf: Holdfast, value: str, 
     taken = shape.format("***")
     assert run.result(timeout=20) == {"message": ["lamp", taken], "answer": [taken, "x"]}.get(kind, ["lamp", "x"])
     assert value not in str([run.entry(entry.seq).contents for entry in run.history()])
-    assert hf._store.inbox(run.uid) == []
+    assert hf.client.store.inbox(run.uid) == []
 
 
 def test_a_mark_that_somebody_left_who_did_not_know_a_secret(
@@ -511,8 +511,8 @@ def test_short_values_are_refused_only_as_a_whole_text(hf: Holdfast) -> None:
 
 def test_a_value_that_another_process_looked_up_is_refused_too(hf: Holdfast, opened: Callable[..., Holdfast]) -> None:
     hf.run("r").save({"key": Secret("made-elsewhere", "api")})
-    [token] = [token for token in hf._codec.secrets if hf._codec.secrets[token].name == "api"]
-    hf._codec.secrets.pop(token)
+    [token] = [token for token in hf.client.codec.secrets if hf.client.codec.secrets[token].name == "api"]
+    hf.client.codec.secrets.pop(token)
     reader = opened(secrets={"api": "looked-up-here"})
     revealed = reader.get("r").checkpoint().state["key"].reveal()
     with pytest.raises(NotStorable, match="secret 'api'"):

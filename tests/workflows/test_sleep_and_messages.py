@@ -168,12 +168,12 @@ def test_a_message_that_nobody_receives_lets_the_run_rest(hf: Holdfast, collecto
     for n in range(3):
         run.send(n, topic="unwanted")
     assert run.wait(timeout=0.01) is Status.WAITING
-    before = hf._committer.commits, run.info().seq
+    before = hf.client.committer.commits, run.info().seq
     assert run.wait(timeout=0.1) is Status.WAITING
     assert run.resume() is Status.WAITING
     assert run.info().seq == before[1]
     assert run.wait(timeout=0.1) is Status.WAITING
-    assert hf._committer.commits <= before[0] + 1  # the resume gave the lease up again
+    assert hf.client.committer.commits <= before[0] + 1  # the resume gave the lease up again
     run.send("it", topic="wanted")
     assert run.result() == ["it"]
 
@@ -264,7 +264,7 @@ def shares_messages() -> list[Any]:
 
 
 def test_branches_that_look_into_the_inbox_at_once_take_each_message_once(hf: Holdfast) -> None:
-    inbox, barrier, sent = hf._store.inbox, threading.Barrier(2), threading.Event()
+    inbox, barrier, sent = hf.client.store.inbox, threading.Barrier(2), threading.Event()
 
     def looked_into_at_once(uid: str) -> Any:
         if not threading.current_thread().name.startswith("holdfast-branch") or sent.is_set():
@@ -278,7 +278,7 @@ def test_branches_that_look_into_the_inbox_at_once_take_each_message_once(hf: Ho
         barrier.wait(20)
         return found
 
-    hf._store.inbox = looked_into_at_once  # type: ignore[method-assign]
+    hf.client.store.inbox = looked_into_at_once  # type: ignore[method-assign]
     run = hf.start(shares_messages, id="shares")
     assert len(run.history(kind="received")) == 2
     assert sorted(run.result()) == [1, 2]
@@ -316,7 +316,7 @@ def test_a_crash_between_the_message_and_its_entry_sends_it_once(
     hf = opened()
     target = hf.start(collects, 3, "a", id="target")
     doomed = opened()
-    apply, calls = doomed._store.apply, []
+    apply, calls = doomed.client.store.apply, []
 
     def dies(batch: Any) -> Any:
         calls.append(1)
@@ -324,7 +324,7 @@ def test_a_crash_between_the_message_and_its_entry_sends_it_once(
             raise Crash
         return apply(batch)
 
-    doomed._store.apply = dies  # type: ignore[method-assign]
+    doomed.client.store.apply = dies  # type: ignore[method-assign]
     with pytest.raises(Crash):
         doomed.start(teller, "target", ["x", "y"], id="teller")
     kill(doomed)
@@ -340,13 +340,13 @@ def test_a_message_that_arrived_before_the_crash_counts_although_its_target_has_
     hf = opened()
     target = hf.start(collects, 1, "a", id="target")
     doomed = opened()
-    post = doomed._store.post
+    post = doomed.client.store.post
 
     def dies(uid: str, item: Any) -> bool:
         post(uid, item)
         raise Crash
 
-    doomed._store.post = dies  # type: ignore[method-assign]
+    doomed.client.store.post = dies  # type: ignore[method-assign]
     with pytest.raises(Crash):
         doomed.start(teller, "target", ["x"], id="teller")
     kill(doomed)
@@ -371,13 +371,13 @@ def test_a_target_that_ends_right_before_it_is_sent_to_is_told_as_ended(
 ) -> None:
     hf.start(collects, 1, "a", id="target")
     sender, other = opened(), opened()
-    post = sender._store.post
+    post = sender.client.store.post
 
     def late(uid: str, item: Any) -> bool:
         other.get("target").cancel("just now")
         return post(uid, item)
 
-    sender._store.post = late  # type: ignore[method-assign]
+    sender.client.store.post = late  # type: ignore[method-assign]
     run = sender.start(teller, "target", ["x"], id="teller")
     with pytest.raises(RunEnded, match="cancelled"):
         run.result()

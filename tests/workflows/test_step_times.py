@@ -20,19 +20,19 @@ def told(run: Run, kind: str) -> list[EntryContents]:
 @contextmanager
 def beating(hf: Holdfast, patch: pytest.MonkeyPatch) -> Iterator[None]:
     """Before each write lasts, a heartbeat comes that finds all steps to have run for long."""
-    settle = hf._engine.committer.settle
+    settle = hf.client.engine.committer.settle
     busy: list[None] = []
 
     def beat(ticket: Any) -> Any:
         if not busy:
             busy.append(None)
-            for execution in list(hf._engine.executions.values()):
+            for execution in list(hf.client.engine.executions.values()):
                 for key in list(execution.active):
                     execution.submit_started(key)
             busy.clear()
         return settle(ticket)
 
-    patch.setattr(hf._engine.committer, "settle", beat)
+    patch.setattr(hf.client.engine.committer, "settle", beat)
     yield
     patch.undo()
 
@@ -67,7 +67,7 @@ def test_a_step_that_is_made_anew_after_a_retry_is_told_to_run(hft: Holdfast, mo
 
     @step
     def after(n: int) -> int:
-        for execution in list(hft._engine.executions.values()):
+        for execution in list(hft.client.engine.executions.values()):
             execution.submit_started("after#1")
         return n
 

@@ -152,7 +152,7 @@ wrapped_in_a_thread = functools.wraps(in_a_thread)(lambda name: in_a_thread(name
 
 def test_a_task_is_called_by_its_name_or_by_what_it_executes(hf: Holdfast) -> None:
     run = hf.start(names_tasks)
-    keys = {key: found.result["f"]["id"] for key, found in run._refold(run._record()).steps.items()}
+    keys = {key: found.result["f"]["id"] for key, found in run.held.refold(run.held.read_record()).steps.items()}
     assert keys == {
         "mail_to _1~1/charge#1": "a",
         "serve~2/charge#1": "b",  # `gather` creates its tasks after create_task has created e's

@@ -96,9 +96,9 @@ def test_a_crash_at_any_point_leaves_it_done_exactly_once(path: Path) -> None:
         with suppress(Crash, HoldfastError):
             dying.start(pay_twice, "a", id=id)
         points = max(points, len(fuse.points) + 1)
-        dying._engine.watch.stop()
-        dying._engine.worker.stop()
-        dying._store.drop()
+        dying.client.engine.watch.stop()
+        dying.client.engine.worker.stop()
+        dying.client.store.drop()
         with holdfast.open("", store=SqliteStore(str(path), clock=ManualClock(seed=2 * n + 1))) as hf:
             assert hf.start(pay_twice, "a", id=id).result() == (101, 111), (n, fuse.points)
         assert cents(path) == 111, (n, fuse.points)

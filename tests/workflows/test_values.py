@@ -237,14 +237,14 @@ def test_an_endless_loop_stays_cheap_to_go_on_with(hft: Holdfast, timed: Callabl
     costs = []
     for _ in range(30):
         other = timed()
-        read, rows = other._store.read, []
+        read, rows = other.client.store.read, []
 
         def counting(*args: Any, read: Any = read, rows: list[int] = rows, **how: Any) -> Any:
             found = read(*args, **how)
             rows.append(len(found))
             return found
 
-        other._store.read = counting  # type: ignore[method-assign]
+        other.client.store.read = counting  # type: ignore[method-assign]
         again = other.get("loop")
         assert again.resume() is Status.WAITING
         costs.append(sum(rows))

@@ -279,16 +279,16 @@ def test_it_does_not_spin_on_what_it_cannot_have(
     damage(parked, 0)
     dead.work(until_idle=True)
     with suppress(RunDamaged):  # a files store would have to write to its journal
-        dead._store.claim(parked.uid, dead._engine.worker.ready(), ANY)
+        dead.client.store.claim(parked.uid, dead.client.engine.worker.ready(), ANY)
     old = workflow(name="left", version="1")(lambda: None)
     strange = hf.enqueue(old)
     forget_first(monkeypatch, "left")
     kill(dead)
-    clock = hf._store.clock
+    clock = hf.client.store.clock
     monkeypatch.setattr(clock, "now", lambda: time.time_ns() // 1000 + 10_000_000)
     looks = Counter[str]()
-    real = hf._store.take
-    monkeypatch.setattr(hf._store, "take", lambda order: looks.update(["take"]) or real(order))
+    real = hf.client.store.take
+    monkeypatch.setattr(hf.client.store, "take", lambda order: looks.update(["take"]) or real(order))
 
     async def main() -> None:
         async with hf as ahf:
@@ -336,15 +336,15 @@ def test_a_full_disk_delays_the_run_that_met_it_and_no_other(
     """With more than one failed write, not even giving the run up succeeds."""
     monkeypatch.setattr(worker, "REST", (0.02, 0.05))
     unlucky, lucky = hf.enqueue(plain, 1), hf.enqueue(plain, 2)
-    real, left = hf._store.apply, [failures]
+    real, left = hf.client.store.apply, [failures]
 
     def apply(batch: Any) -> Any:
         if left[0] and any(getattr(write, "uid", None) == unlucky.uid for write in batch):
             left[0] -= 1
-            raise StoreFull(hf._store.place)
+            raise StoreFull(hf.client.store.place)
         return real(batch)
 
-    monkeypatch.setattr(hf._store, "apply", apply)
+    monkeypatch.setattr(hf.client.store, "apply", apply)
     hf.work(until_idle=True, concurrency=1)
     assert left == [0]
     assert lucky.result(timeout=0) == 4
@@ -354,15 +354,15 @@ def test_a_full_disk_delays_the_run_that_met_it_and_no_other(
 def test_a_look_that_fails_is_repeated(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "LISTEN", 0.01)
     run = hf.enqueue(plain, 1)
-    real, left = hf._store.take, [3]
+    real, left = hf.client.store.take, [3]
 
     def take(order: Any) -> Any:
         if left[0]:
             left[0] -= 1
-            raise StoreBusy(hf._store.place)
+            raise StoreBusy(hf.client.store.place)
         return real(order)
 
-    monkeypatch.setattr(hf._store, "take", take)
+    monkeypatch.setattr(hf.client.store, "take", take)
     hf.work(until_idle=True)
     assert left == [0]
     assert run.result(timeout=0) == 2
@@ -372,9 +372,9 @@ def test_a_store_that_failed_for_good_ends_it(hf: Holdfast, monkeypatch: pytest.
     hf.enqueue(plain, 1)
 
     def apply(batch: Any) -> Any:
-        raise StoreUnusable(hf._store.place, "the disk failed; open the store again")
+        raise StoreUnusable(hf.client.store.place, "the disk failed; open the store again")
 
-    monkeypatch.setattr(hf._store, "apply", apply)
+    monkeypatch.setattr(hf.client.store, "apply", apply)
     with pytest.raises(StoreUnusable, match="the disk failed"):
         hf.work()
 
@@ -396,7 +396,7 @@ def at_work(hf: Holdfast, **how: Any) -> Iterator[threading.Thread]:
 
 
 def stop(hf: Holdfast) -> None:
-    for crew in list(hf._engine.crews):
+    for crew in list(hf.client.engine.crews):
         crew.stop()
 
 

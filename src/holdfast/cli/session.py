@@ -260,7 +260,7 @@ def is_attended(hf: Holdfast) -> bool:
 
     Of which queues it takes is not known, nor of one that never found anything to do.
     """
-    return any(one.alive and one.worker != hf._engine.worker.name for one in hf._store.workers())
+    return any(one.alive and one.worker != hf.client.engine.worker.name for one in hf.client.store.workers())
 
 
 def outcome(run: Run, info: RunInfo) -> dict[str, Any]:

@@ -356,7 +356,7 @@ class Follower:
         info = self._run.info()
         self.story.by_hand = info.queue is None
         self.is_running = info.status is Status.RUNNING
-        self._reader = self._reader or Reader(self._run, -1)
+        self._reader = self._reader or Reader(self._run.held, -1)
         for entry in self._reader.all_there_is():
             if entry.kind == Kind.CHILD and "id" in entry.contents:
                 self._add_child(str(entry.contents["id"]), known=entry.seq <= self._shown)

@@ -50,8 +50,8 @@ class Untaken(Struct, frozen=True):
 
 def untaken_answers(run: Run) -> list[Untaken]:
     """The answers that were given since somebody last executed the run, or that its holder has not taken in yet."""
-    record, pending = drive(run._pending(), run._committer)
-    fold = run._refold(record)
+    record, pending = drive(run.held.pending(), run._committer)
+    fold = run.held.refold(record)
     lines = list(pending)
     if record.worker is None:
         for seq, kind, at, data in reversed(fold.log.copy()):
@@ -60,7 +60,7 @@ def untaken_answers(run: Run) -> list[Untaken]:
             lines.insert(0, (seq, kind, at, data))
     prompts = {seq: data.get("prompt", "(erased)") for seq, kind, _, data in fold.log.copy() if kind == Kind.ASKED}
     return [
-        Untaken(run.id, prompts[data["question"]], run._codec.raw(data["value"]), data.get("by"))
+        Untaken(run.id, prompts[data["question"]], run.held.codec.raw(data["value"]), data.get("by"))
         for _, kind, _, data in lines
         if kind == Kind.ANSWERED and "value" in data
     ]

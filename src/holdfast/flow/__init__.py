@@ -20,7 +20,8 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from holdfast.engine.access.operations import Async, Op, Read, drive, drive_async
+from holdfast.engine.access.client import Client
+from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.app import Holdfast
 from holdfast.engine.execute import start as begin
 from holdfast.engine.worker import schedules
@@ -130,8 +131,10 @@ class Flow:
         how: dict[str, Any] = {"tz": tz, "queue": queue, "priority": priority, "catch_up": catch_up, "paused": paused}
         given = first_input(self.definition, dict(vars or {}))
         told = {"flow": self.name, **(tags or {})}
-        operation = schedules.set_schedule(hf, self.graph, [given], {}, cron=cron, id=id, tags=told, by=by, **how)
-        return (drive_async if isinstance(hf, Async) else drive)(operation, hf._committer)
+        operation = schedules.set_schedule(
+            hf.client, self.graph, [given], {}, cron=cron, id=id, tags=told, by=by, **how
+        )
+        return hf.perform(operation)
 
     def _begin(
         self,
@@ -143,30 +146,34 @@ class Flow:
         *,
         enqueue: bool,
     ) -> Any:
-        operation = self._op(hf, dict(vars), id, {"flow": self.name, **tags}, queue, enqueue)
-        return (drive_async if isinstance(hf, Async) else drive)(operation, hf._committer)
+        operation = self._op(hf.client, dict(vars), id, {"flow": self.name, **tags}, queue, enqueue)
+        return hf.perform(operation)
 
     def _op(
-        self, hf: Holdfast, vars: dict[str, Any], id: str | None, tags: dict[str, str], queue: str, enqueue: bool
+        self, client: Client, vars: dict[str, Any], id: str | None, tags: dict[str, str], queue: str, enqueue: bool
     ) -> Op[Any]:
         given = first_input(self.definition, vars)
         is_there, by_key = False, id is None and self.definition.once_per is not None
         if by_key:
             assert self.definition.once_per is not None
-            id, is_there = yield from once.id_for(hf, self.definition, self.definition.once_per, dict(given["vars"]))
+            id, is_there = yield from once.id_for(
+                client, self.definition, self.definition.once_per, dict(given["vars"])
+            )
         elif id is None:
-            id = f"{self.name}-{new_uid(hf._store.clock)}"
+            id = f"{self.name}-{new_uid(client.store.clock)}"
         if is_there:
             assert id is not None
-            return hf._handle((yield Read(lambda: hf._store.get(id))))
+            found = yield Read(lambda: client.store.get(id))
+            return client.run(found.id, found.uid)
         make = begin.enqueue if enqueue else begin.start
         try:
-            return (yield from make(hf, self.graph, given, id=id, tags=tags, queue=queue))
+            return (yield from make(client, self.graph, given, id=id, tags=tags, queue=queue))
         except DefinitionChanged as changed:
             if not by_key:
                 why = "it was started with another definition or other variables, and keeps those"
                 raise DefinitionChanged(changed.run, f"{why}; resume it, or use another id") from None
-            return hf._handle((yield Read(lambda: hf._store.get(id))))  # somebody was faster, with other variables
+            found = yield Read(lambda: client.store.get(id))  # somebody was faster, with other variables
+            return client.run(found.id, found.uid)
 
 
 def load(path: str | os.PathLike[str]) -> Flow:

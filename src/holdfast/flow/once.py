@@ -12,7 +12,7 @@ from holdfast.flow.template import template
 from holdfast.kernel.model import Status
 
 if TYPE_CHECKING:
-    from holdfast.engine.app import Holdfast
+    from holdfast.engine.access.client import Client
 
 _GIVEN_UP = (Status.FAILED, Status.CANCELLED)
 
@@ -23,8 +23,8 @@ def key_of(once: Once, vars: dict[str, Any]) -> str:
     return key
 
 
-def id_for(hf: Holdfast, definition: Definition, once: Once, vars: dict[str, Any]) -> Op[tuple[str, bool]]:
+def id_for(client: Client, definition: Definition, once: Once, vars: dict[str, Any]) -> Op[tuple[str, bool]]:
     """The id for a start with these variables, and whether that run is there already."""
     key = key_of(once, vars)
-    id, record = yield from find_alike(hf._store, definition.name, key, ttl=once.ttl, but=_GIVEN_UP)
+    id, record = yield from find_alike(client.store, definition.name, key, ttl=once.ttl, but=_GIVEN_UP)
     return id, record is not None

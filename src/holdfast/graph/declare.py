@@ -320,8 +320,8 @@ class Graph(Workflow[[Any], Any]):
     def _drawn(self, run: Run | None) -> tuple[Topology, Path | None]:
         if run is None:
             return topology(self.definition), None
-        record = run._record()
-        saved = run._journals.state(record)
+        record = run.held.read_record()
+        saved = run.held.journals.state(record)
         if record.workflow != self.name or (saved is not None and "graph" not in saved.tree):
             raise UsageError(f"run {run.id!r} is not a run of graph {self.name}")
         if saved is None:

@@ -17,6 +17,7 @@ from holdfast.codec.tree import Tree, canonical
 from holdfast.engine.access.commit import Ticket
 from holdfast.engine.access.operations import Async, drive
 from holdfast.engine.app import Holdfast
+from holdfast.engine.run.finding import creation
 from holdfast.errors import HoldfastError, StoreError, UsageError
 from holdfast.importers.langgraph_tables import Row, Tables, entries_of, tables
 from holdfast.importers.origins import KEY, TAG
@@ -95,7 +96,7 @@ def _take(threads: Threads, source: Tables, name: str, id: str, *, dry_run: bool
         for row in source.rows(name):
             _kept(row)
         return True
-    create = threads.hf._first(id, WORKFLOW, None, {TAG: SYSTEM})
+    create = creation(threads.hf.client, id, WORKFLOW, None, {TAG: SYSTEM})
     pen = Pen.of_new(create, threads.journals, threads.committer)
     came = Origin(system=SYSTEM, id=name, source=source.place, digest="", entries=0)
     told: Data = {"key": KEY, "tool": "imported", "result": msgspec.to_builtins(came)}

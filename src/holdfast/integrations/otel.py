@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 def instrument(hf: Holdfast, provider: TracerProvider | None = None) -> None:
     """Trace the workflows that this engine starts and drives, with the given provider or the global one."""
-    hf._engine.tracer = Spans(trace.get_tracer("holdfast", tracer_provider=provider))
+    hf.client.engine.tracer = Spans(trace.get_tracer("holdfast", tracer_provider=provider))
 
 
 class Spans:

@@ -45,10 +45,10 @@ class Replayed(Struct, frozen=True):
 
 def save_history(run: Run, path: str | os.PathLike[str]) -> None:
     """Save the history of a run in a file, to be replayed by `replay`. What is encrypted stays encrypted."""
-    record = run._record()
+    record = run.held.read_record()
     if record.queue is None:
         raise UsageError(f"run {run.id!r} is driven by hand, so there is no workflow to replay it")
-    backup._backup(run._store, os.fspath(path), {record.uid, *(link.uid for link in record.lineage)})
+    backup._backup(run.held.store, os.fspath(path), {record.uid, *(link.uid for link in record.lineage)})
 
 
 def replay(
@@ -77,28 +77,28 @@ def _chapter_ends(hf: Holdfast, record: RunRecord) -> list[int]:
     ends, start = [record.seq], record.chapter
     while start > 0:
         ends.append(start - 1)
-        start = hf._journals.chapter(record, start - 1)
+        start = hf.client.journals.chapter(record, start - 1)
     return ends[::-1]
 
 
 def _as_of(hf: Holdfast, record: RunRecord, at: int) -> RunRecord:
-    chapter = hf._journals.chapter(record, at)
+    chapter = hf.client.journals.chapter(record, at)
     rewinds = tuple(rewind for rewind in record.rewinds if rewind.at <= at)
     return replace(record, seq=at, chapter=chapter, rewinds=rewinds, status=Status.RUNNING, worker="replay")
 
 
 def _replay(hf: Holdfast, record: RunRecord, workflow: Workflow[..., Any] | None) -> tuple[int, str]:
-    fold = hf._journals.fold(record, record.seq)
+    fold = hf.client.journals.fold(record, record.seq)
     version = fold.input.get("version")
     found = workflow if workflow is not None else registered(record.workflow, version, fold.input.get("module"))
     if found is None:
         raise WorkflowMissing(record.id, missing(record.workflow, version))
     if found.name != record.workflow:
         raise DefinitionChanged(record.id, f"it is a run of workflow {record.workflow!r}, not of {found.name!r}")
-    found = found.of_run(hf._codec, fold.input)
-    run = Run(hf._engine, record.id, record.uid)
-    lease = Lease(record, hf._journals, hf._committer, fold)
-    reader = hf._engine.tracer = _Reader()
+    found = found.of_run(hf.client.codec, fold.input)
+    run = hf.client.run(record.id, record.uid)
+    lease = Lease(record, hf.client.journals, hf.client.committer, fold)
+    reader = hf.client.engine.tracer = _Reader()
     try:
         args, kwargs = arguments_of(run, lease, found)
     except (Redacted, UsageError, ValueRefused) as error:

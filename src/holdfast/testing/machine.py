@@ -117,7 +117,7 @@ class StoreMachine(Stage):
     def beat(self, side: int) -> None:
         life = self.lives[side]
         if life.until is not None:
-            life.hf._store.beat(life.hf._engine.worker.name, LEASE)
+            life.hf.client.store.beat(life.hf.client.engine.worker.name, LEASE)
             life.until = self.clock.now() + int(LEASE * 1_000_000)
 
     @precondition(lambda self: self.visible())
@@ -149,7 +149,7 @@ class StoreMachine(Stage):
             twin.hands = [life for life in twin.hands if life is not dead]
         self.clock.advance(LEASE + 1)
         if other.until is not None:
-            other.hf._store.beat(other.hf._engine.worker.name, LEASE)
+            other.hf.client.store.beat(other.hf.client.engine.worker.name, LEASE)
             other.until = self.clock.now() + int(LEASE * 1_000_000)
         self.lives[side] = self.born()
         for twin in self.visible():
@@ -579,13 +579,13 @@ class StoreMachine(Stage):
                 self.watcher.get(twin.id)
         for other in self.visible():
             self.compare(other)
-        store = self.watcher._store
+        store = self.watcher.client.store
         for uid in self.gone:
             shared = any(uid in other.lineage and self.shares(other, uid) for other in self.visible())
             if shared:
                 assert store.journal(uid) is not None
 
     def shares(self, twin: Twin, uid: str) -> bool:
-        record = self.watcher._store.journal(twin.uid)
+        record = self.watcher.client.store.journal(twin.uid)
         assert record is not None
         return any(link.uid == uid for link in record.lineage)

@@ -66,8 +66,8 @@ class Stage(RuleBasedStateMachine):
 
     def kill(self, life: Life) -> None:
         """End an engine as a killed process ends: nothing is written."""
-        life.hf._engine.worker.stop()
-        life.hf._store.drop()
+        life.hf.client.engine.worker.stop()
+        life.hf.client.store.drop()
 
     def is_alive(self, life: Life | None) -> bool:
         return life is not None and life.until is not None and life.until > self.clock.now()
@@ -233,7 +233,7 @@ class Stage(RuleBasedStateMachine):
         assert (info.status, info.seq, info.generation) == (twin.status, twin.seq, twin.now.generation)
         assert (info.holder is None) is (twin.holder is None)
         if twin.holder is not None:
-            assert info.holder == twin.holder.hf._engine.worker.name
+            assert info.holder == twin.holder.hf.client.engine.worker.name
         self.compare_journal(twin, run)
         for seq in range(min(twin.checked, twin.seq), twin.seq + 1):
             self.compare_moment(run, seq, twin.moments[seq])
@@ -254,9 +254,9 @@ class Stage(RuleBasedStateMachine):
         assert [entry.seq for entry in history if entry.live] == list(ahead[-1].live)
         assert [entry.seq for entry in history if entry.pending] == list(range(twin.seq + 1, len(ahead)))
         assert [entry.seq for entry in history if entry.inherited] == list(range(twin.base))
-        record = run._record()
+        record = run.held.read_record()
         assert record.epoch == twin.epoch
-        hashes = [entry.hash for entry in self.watcher._journals.headers(record, 0, twin.seq)]
+        hashes = [entry.hash for entry in self.watcher.client.journals.headers(record, 0, twin.seq)]
         assert hashes[: len(twin.hashes)] == twin.hashes
         twin.hashes = hashes
         report = run.audit()

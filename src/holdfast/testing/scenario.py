@@ -257,7 +257,7 @@ class Desk:
     def leave(self) -> None:
         """End the process in good order. If it dies meanwhile, call `die`."""
         for engine in self._engine_of.values():
-            engine._engine.worker.stop()
+            engine.client.engine.worker.stop()
         for store in self._stores.values():
             store.close()
         _now.remove(self.world)
@@ -265,7 +265,7 @@ class Desk:
     def die(self) -> None:
         """The process is dead; what it had open goes with it."""
         for engine in self._engine_of.values():
-            engine._engine.worker.stop()
+            engine.client.engine.worker.stop()
         for store in self._stores.values():
             store.drop()
         _now.remove(self.world)
@@ -274,7 +274,7 @@ class Desk:
 
     def note(self, run: Run) -> None:
         """The caller was told that everything up to here is done."""
-        record = run._record()
+        record = run.held.read_record()
         seen, uid = self.seen, run.uid
         seen.ids[uid], seen.heads[uid] = run.id, f"{record.seq}:{record.hash.hex()}"
         if record.status in ENDED:

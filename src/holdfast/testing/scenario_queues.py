@@ -30,8 +30,8 @@ def serve(desk: Desk) -> None:
     """Settings, runs that are enqueued once, a schedule with its ticks, taking within limits, a pause."""
     hf = desk.hf
     arrange(desk, "0 * * * *", 60.0)
-    hf._store.clock.sleep(max(LATER - hf._store.clock.now(), 0) / 1_000_000)
-    drive(fire(hf._engine, set()), hf._committer)
+    hf.client.store.clock.sleep(max(LATER - hf.client.store.clock.now(), 0) / 1_000_000)
+    drive(fire(hf.client.engine, set()), hf._committer)
     _work(desk)
     hf.queue(QUEUE).pause()
     desk.seen.kept.add("paused")
@@ -53,16 +53,16 @@ def arrange(desk: Desk, cron: str = "0 0 29 2 *", seconds: float = 0.05) -> None
 def _work(desk: Desk) -> None:
     """Take and drive until all runs have ended."""
     hf = desk.hf
-    intake = Intake(hf._engine, (QUEUE,))
+    intake = Intake(hf.client.engine, (QUEUE,))
     while any(info.status not in ENDED for info in hf.runs(limit=100)):
         taken = intake.take(5, (), suspects=1, alone=True)
         if not taken and intake.wake is not None:
-            hf._store.clock.sleep((intake.wake - hf._store.clock.now()) / 1_000_000)
+            hf.client.store.clock.sleep((intake.wake - hf.client.store.clock.now()) / 1_000_000)
         assert taken or intake.wake is not None, "a run is stranded"
         assert len(taken) <= LIMIT, "more were taken than the queue allows"
         more = Order(worker="another", queues={QUEUE: Limits(total=len(taken))}, workflows=frozenset(), limit=9)
-        assert hf._store.take(more) == []
+        assert hf.client.store.take(more) == []
         for record in taken:
-            run = Run(hf._engine, record.id, record.uid)
-            drive(drive_taken(run, record), hf._committer)
+            run = Run(hf.client.engine, record.id, record.uid)
+            hf.perform(drive_taken(run.held, record))
             desk.note(run)

@@ -129,7 +129,7 @@ def settle(desk: Desk, run: Run, answers: dict[str, Any] | None = None) -> Run:
         if status is Status.BLOCKED:
             _resolve(desk, run)
         if run.status is Status.WAITING and (wake := run.info().wake_at) is not None:
-            clock = run._store.clock
+            clock = run.held.store.clock
             clock.sleep(max(wake.timestamp() - clock.now() / 1_000_000, 0) + 0.001)
         run.resume()
         desk.note(run)

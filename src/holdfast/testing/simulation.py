@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NoReturn
 
-from holdfast.engine.access.operations import drive
 from holdfast.engine.app import Holdfast
 from holdfast.engine.execute.execute import drive_on
 from holdfast.engine.execute.inputs import QUEUE
@@ -127,9 +126,9 @@ class Outside:
         this, simulation = this_step(), self._simulation
         record = simulation.raw.get(this.run)
         assert record is not None
-        worker = simulation.actor().hf._engine.worker.name
+        worker = simulation.actor().hf.client.engine.worker.name
         if simulation.ledger.holders.get(record.uid) == (worker, record.epoch):
-            if this.key in simulation.observer._journals.fold(record, record.seq).steps:
+            if this.key in simulation.observer.client.journals.fold(record, record.seq).steps:
                 simulation.violated(f"{this.run}: {this.key} is on record as done, and its holder ran it again")
         else:
             self.zombies += 1
@@ -398,7 +397,7 @@ class Simulation:
         """A process died. Its locks may be free at once, or its leases end in time."""
         self.crashes += 1
         self.actors.remove(actor)
-        worker = actor.hf._engine.worker.name
+        worker = actor.hf.client.engine.worker.name
         if self.random.random() < 0.5:
             self.raw.retire(worker)
             self.ledger.until.pop(worker, None)
@@ -420,7 +419,7 @@ class Simulation:
             seconds -= some
             self.clock.advance(some)
             for actor in self.actors:
-                worker = actor.hf._engine.worker
+                worker = actor.hf.client.engine.worker
                 if actor.stalled_until <= self.clock.now() and worker.name in self.ledger.until:
                     self.raw.beat(worker.name, LEASE)
                     self.ledger.until[worker.name] = self.clock.now() + round(LEASE * 1_000_000)
@@ -430,12 +429,12 @@ class Simulation:
 
     def _labour(self, actor: Actor) -> bool:
         """What a worker does: take what is due, and drive it."""
-        store = actor.hf._store
+        store = actor.hf.client.store
         found = store.due((QUEUE,), registered_names(), limit=10) + store.orphans(limit=10)
         if not found:
             return False
         record = self.random.choice(found)
-        drive(drive_on(Run(actor.hf._engine, record.id, record.uid)), actor.hf._committer)
+        actor.hf.perform(drive_on(actor.hf.client.run(record.id, record.uid)))
         return True
 
     def _visit(self, actor: Actor) -> bool:
@@ -461,10 +460,10 @@ class Simulation:
     def _check_end(self) -> None:
         for record in self._records():
             self.ledger.check_journal(self.raw, record)
-            run = Run(self.observer._engine, record.id, record.uid)
+            run = Run(self.observer.client.engine, record.id, record.uid)
             run.audit()
-            entries = run._journals.entries(record, record.base, record.seq, saved=False)
-            told = [run._journals.data(run.id, uid, entry) for uid, entry in entries if entry.kind == Kind.ANSWERED]
+            entries = run.held.journals.entries(record, record.base, record.seq, saved=False)
+            told = [run.held.journals.data(run.id, uid, entry) for uid, entry in entries if entry.kind == Kind.ANSWERED]
             answers = Counter(data["question"] for data in told)
             if answers and max(answers.values()) > 1:
                 self.violated(f"{record.id}: a question was answered twice: {answers}")

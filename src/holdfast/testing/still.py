@@ -13,8 +13,9 @@ from contextlib import contextmanager
 
 from holdfast.codec import Codec, Keyring
 from holdfast.engine.access.commit import Committer, Ticket
+from holdfast.engine.access.engine import MAX_BYTES
 from holdfast.engine.access.heartbeat import Worker
-from holdfast.engine.app import MAX_BYTES, Engine, Holdfast
+from holdfast.engine.app import Holdfast, new_engine
 from holdfast.engine.worker.inbox_watch import Watch
 from holdfast.engine.workflow.execution import Execution
 from holdfast.kernel.model import RunRecord
@@ -82,7 +83,7 @@ class StillCommitter(Committer):
 
 def open_still(store: Store, *, keys: Keyring | None = None, lease: float = LEASE) -> Holdfast:
     """An open store, like `holdfast.open` gives it, whose engine has no threads."""
-    engine = Engine(store, Codec(), keys, lease, MAX_BYTES)
+    engine = new_engine(store, Codec(), keys, lease, MAX_BYTES)
     engine.committer = StillCommitter(store)
     engine.worker = StillWorker(store, lease)
     engine.watch = StillWatch(engine)

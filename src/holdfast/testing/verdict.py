@@ -35,7 +35,7 @@ def outcome(desk: Desk) -> dict[str, Any]:
         hf = desk.engine(name, "k1")
         for info in hf.runs(limit=1000):
             told[f"{name}/{info.id}"] = _told(hf.get(info.id), info)
-    told["hidden"] = len(desk.engine()._store.find(Filter(hidden=True)))
+    told["hidden"] = len(desk.engine().client.store.find(Filter(hidden=True)))
     return told
 
 
@@ -79,7 +79,7 @@ def check_acknowledged(desk: Desk, *, everywhere: bool = True) -> None:
     seen = desk.seen
     for uid, id in seen.ids.items():
         if uid in seen.gone:
-            record = desk.engine()._store.get(id)
+            record = desk.engine().client.store.get(id)
             assert record is None or record.uid != uid, f"{id} was deleted and is back"
             continue
         run = _found(desk, uid, id)
@@ -104,7 +104,7 @@ def _found(desk: Desk, uid: str, id: str) -> Run | None:
 def _check_run(seen: Seen, run: Run, everywhere: bool) -> None:
     uid = run.uid
     report = run.audit(head=seen.heads[uid])
-    record = run._record()
+    record = run.held.read_record()
     erased = seen.erased.get(uid, set())
     assert erased <= set(report.redacted), "what was erased is back"
     states = seen.states.get(uid, {})
@@ -137,9 +137,9 @@ def settled(desk: Desk) -> tuple[dict[str, int], dict[str, int]]:
     hf = desk.engine(key="k1")
     for info in hf.runs(limit=1000):
         run = hf.get(info.id)
-        record = run._record()
-        for _, entry in run._journals.entries(record, record.base, record.seq, saved=False):
-            data = run._journals.data(run.id, record.uid, entry)
+        record = run.held.read_record()
+        for _, entry in run.held.journals.entries(record, record.base, record.seq, saved=False):
+            data = run.held.journals.data(run.id, record.uid, entry)
             name = _named(run, data, entry.kind)
             if entry.kind == Kind.DONE and name in desk.world.calls:
                 called[name] = desk.world.calls[name]
@@ -150,9 +150,9 @@ def settled(desk: Desk) -> tuple[dict[str, int], dict[str, int]]:
 
 def _undone(run: Run) -> list[dict[str, Any]]:
     """The undos that succeeded."""
-    record = run._record()
-    entries = run._journals.entries(record, record.base, record.seq, saved=False)
-    told = [run._journals.data(run.id, record.uid, entry) for _, entry in entries if entry.kind == Kind.UNDONE]
+    record = run.held.read_record()
+    entries = run.held.journals.entries(record, record.base, record.seq, saved=False)
+    told = [run.held.journals.data(run.id, record.uid, entry) for _, entry in entries if entry.kind == Kind.UNDONE]
     return [data for data in told if data["ok"]]
 
 
@@ -162,7 +162,7 @@ def acted(desk: Desk) -> dict[tuple[str, str, str], int]:
     hf = desk.engine(key="k1")
     for info in hf.runs(limit=1000):
         run = hf.get(info.id)
-        steps = run._refold(run._record()).steps
+        steps = run.held.refold(run.held.read_record()).steps
         done |= {act: n for act, n in desk.world.acts.items() if act[0] == run.id and act[1] in steps}
     return done
 
@@ -173,11 +173,11 @@ def taken_back(desk: Desk) -> dict[str, int]:
     hf = desk.engine(key="k1")
     for info in hf.runs(limit=1000):
         run = hf.get(info.id)
-        record = run._record()
+        record = run.held.read_record()
         for data in _undone(run):
-            uid, entry = run._journals.entry(record, data["effect"])
+            uid, entry = run.held.journals.entry(record, data["effect"])
             generation = sum(rewind.at < entry.seq for rewind in record.rewinds)
-            key = run._journals.data(run.id, uid, entry)["key"]
+            key = run.held.journals.data(run.id, uid, entry)["key"]
             made = blake2b(f"{record.uid}/{generation}/{key}".encode(), digest_size=16).hexdigest()
             undone[made] = desk.world.undos[made]
     return undone
@@ -188,14 +188,14 @@ def _named(run: Run, data: dict[str, Any], kind: str) -> str:
     intent = data.get("intent") if kind == Kind.DONE else data.get("effect") if kind == Kind.UNDONE else None
     if intent is None:
         return str(data.get("key", ""))
-    uid, entry = run._journals.entry(run._record(), intent)
-    args = run._journals.data(run.id, uid, entry).get("args", [""])
+    uid, entry = run.held.journals.entry(run.held.read_record(), intent)
+    args = run.held.journals.data(run.id, uid, entry).get("args", [""])
     return str(args[0])
 
 
 def check_claims(desk: Desk) -> None:
     """Raise AssertionError if a run is stranded, or can be claimed twice."""
-    assert not desk.hf._store.orphans(), "a run is still held by a dead worker"
+    assert not desk.hf.client.store.orphans(), "a run is still held by a dead worker"
     for info in desk.hf.runs(limit=1000):
         assert info.status is not Status.RUNNING, f"{info.id} is running and nobody holds it"
         if info.status in (Status.READY, Status.WAITING):
@@ -247,7 +247,7 @@ def finish(site: Site, part: Part, *, recover: bool = True) -> dict[str, Any]:
         done, gone = acted(desk), taken_back(desk)
         if recover:
             desk.recover()
-            assert not desk.hf._store.orphans(), "recover() left a run with its dead holder"
+            assert not desk.hf.client.store.orphans(), "recover() left a run with its dead holder"
         part(desk)
         check_acknowledged(desk, everywhere=False)
         for name, times in called.items():

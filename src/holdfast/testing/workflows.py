@@ -262,7 +262,7 @@ class Trial:
         except Crash:
             return False
         hf = open_still(store)
-        hf._engine.tracer = _Recorder(self, fuse)
+        hf.client.engine.tracer = _Recorder(self, fuse)
         try:
             hf.recover()
             run = hf.start(self.workflow, *self._args, id=ID, **self._kwargs)
@@ -282,12 +282,12 @@ class Trial:
     def _see_to(self, hf: Holdfast, run: Run) -> None:
         """Answer, resolve and wait until the run has ended, and its children too."""
         for _ in range(ROUNDS):
-            open_runs = [record for record in hf._store.find(Filter(), limit=1000) if record.status not in ENDED]
+            open_runs = [record for record in hf.client.store.find(Filter(), limit=1000) if record.status not in ENDED]
             if not open_runs:
                 return
             helped = [self._help(hf, record) for record in open_runs]
             if not any(helped):
-                wake = hf._store.next_wake()
+                wake = hf.client.store.next_wake()
                 if wake is None:
                     told = ", ".join(f"{record.id} is {record.status}" for record in open_runs)
                     raise Unfinished(f"nothing happens any longer: {told}")
@@ -336,7 +336,7 @@ class Trial:
     def look(self, compare: Callable[[Any], Any]) -> Seen:
         """What came of it. Raises what damage there is."""
         hf = open_still(self._open(Fuse()))
-        hf._engine.tracer = _Recorder(self, Fuse())
+        hf.client.engine.tracer = _Recorder(self, Fuse())
         try:
             for info in hf.runs(limit=1000):
                 hf.get(info.id).audit()

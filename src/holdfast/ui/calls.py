@@ -42,7 +42,7 @@ class Call(Struct, Generic[Q, B], frozen=True, kw_only=True):
     def run(self) -> Run:
         """The run that the path names; raises `RunNotFound`."""
         run = self.hf.get(self.params["run"])
-        run._expected = self.seen
+        run.held.expected = self.seen
         return run
 
     @property
@@ -56,7 +56,7 @@ class Call(Struct, Generic[Q, B], frozen=True, kw_only=True):
     def record(self, id: str | None = None) -> RunRecord:
         """What the store knows of the run that the path names, or of another one."""
         id = self.params["run"] if id is None else id
-        record = self.hf._store.get(check_id(id))
+        record = self.hf.client.store.get(check_id(id))
         if record is None:
             raise RunNotFound(id)
         return record
@@ -67,7 +67,7 @@ class Call(Struct, Generic[Q, B], frozen=True, kw_only=True):
 
     def views(self, records: Sequence[RunRecord]) -> list[RunView]:
         """Runs as the API shows them."""
-        alive = living(self.hf._store, {record.status for record in records})
+        alive = living(self.hf.client.store, {record.status for record in records})
         return [run_view(record, alive) for record in records]
 
 

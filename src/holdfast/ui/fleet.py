@@ -7,7 +7,6 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from holdfast.engine.access.operations import drive
 from holdfast.engine.worker import schedules
 from holdfast.kernel.model import Filter, Status
 from holdfast.ui import shapes
@@ -62,7 +61,7 @@ def set_schedule(call: Call[None, shapes.Timetable]) -> ScheduleInfo:
     given = call.body
     workflow, args, kwargs = to_begin(given.workflow, given.input)
     setting = schedules.set_schedule(
-        call.hf,
+        call.hf.client,
         workflow,
         args,
         kwargs,
@@ -77,7 +76,8 @@ def set_schedule(call: Call[None, shapes.Timetable]) -> ScheduleInfo:
         paused=given.paused,
         by=call.person.name,
     )
-    return drive(setting, call.hf._committer).info()
+    schedule: schedules.Schedule = call.hf.perform(setting)
+    return schedule.info()
 
 
 def pause_schedule(call: Call[None, shapes.Nothing]) -> ScheduleInfo:
@@ -96,7 +96,8 @@ def resume_schedule(call: Call[None, shapes.Nothing]) -> ScheduleInfo:
 
 def trigger_schedule(call: Call[None, shapes.Nothing]) -> shapes.RunView:
     """Make a run of it now."""
-    return call.view(call.hf.get_schedule(call.params["schedule"]).trigger(key=call.key))
+    run: Any = call.hf.get_schedule(call.params["schedule"]).trigger(key=call.key)
+    return call.view(run)
 
 
 def delete_schedule(call: Plain) -> shapes.Deleted:
@@ -106,7 +107,7 @@ def delete_schedule(call: Plain) -> shapes.Deleted:
 
 def list_workers(call: Plain) -> shapes.Workers:
     """List the workers, and what they hold."""
-    store, here = call.hf._store, call.hf._engine.worker.name
+    store, here = call.hf.client.store, call.hf.client.engine.worker.name
     holds: dict[str, list[str]] = {}
     for record in store.find(Filter(statuses=(Status.RUNNING,)), limit=HELD):
         if record.worker is not None:

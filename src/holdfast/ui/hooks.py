@@ -125,7 +125,7 @@ def set_hook(
         _check_url(url)
     given = {"url": url, "secret": secret, "events": events, "workflow": workflow, "paused": paused}
     changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
-    now = hf._store.clock.now()
+    now = hf.client.store.clock.now()
 
     def decide(before: Hook | None) -> Hook:
         if before is None and (url is None or secret is None):
@@ -135,7 +135,7 @@ def set_hook(
         since = now if before.paused and paused is False else before.since
         return replace(before, **{"since": since, **changes})
 
-    return _change(hf._store, name, decide)
+    return _change(hf.client.store, name, decide)
 
 
 def delete_hook(hf: Holdfast, name: str) -> bool:
@@ -143,8 +143,8 @@ def delete_hook(hf: Holdfast, name: str) -> bool:
 
     What it was to be told already is not told any more.
     """
-    while known := hf._store.document(KIND, name):
-        if hf._store.put_document(KIND, name, None, known.version):
+    while known := hf.client.store.document(KIND, name):
+        if hf.client.store.put_document(KIND, name, None, known.version):
             return True
     return False
 
@@ -188,7 +188,7 @@ def post(hook: str, notice: Notice) -> int | None:
     """Send the notice, signed. It is tried again for some hours until the receiver takes it."""
     scope = current_scope.get()
     assert scope is not None
-    found = hooks(scope.execution.run._store).get(hook)
+    found = hooks(scope.execution.run.store).get(hook)
     if found is None:
         return None
     body = msgspec.json.encode(notice)

@@ -56,7 +56,7 @@ class Once:
 
     def __init__(self, holdfast: Holdfast) -> None:
         self._hf = holdfast
-        self._store = holdfast._store
+        self._store = holdfast.client.store
         self._lock = threading.Lock()
         self._under_way: set[str] = set()
         self._swept = 0
@@ -99,7 +99,7 @@ class Once:
                         detail = "a request with this idempotency key is being carried out"
                         raise Refused(409, "UnderWay", detail, {"Retry-After": "1"})
             uid = new_uid(self._store.clock)
-            made = self._hf._journals.new_key(uid)
+            made = self._hf.client.journals.new_key(uid)
             kept = _Kept(
                 uid=uid,
                 at=now,
@@ -122,14 +122,14 @@ class Once:
             self._store.put_document(KIND, name, value, known.version)
 
     def _seal(self, uid: str, data: dict[str, object]) -> bytes:
-        encrypted = self._hf._journals.keyring is not None
-        return self._hf._journals.seal(uid, encrypted, _PLACE, data, "answer")
+        encrypted = self._hf.client.journals.keyring is not None
+        return self._hf.client.journals.seal(uid, encrypted, _PLACE, data, "answer")
 
     def _open(self, kept: _Kept) -> dict[str, Any]:
         if kept.key_id is not None and kept.key_blob is not None:
             wrapped = WrappedKey(kept.key_id, kept.key_blob)
-            self._hf._journals.learn_key(kept.uid, wrapped, "the answer to a request")
-        return self._hf._journals.open("request", kept.uid, _PLACE, kept.sealed)
+            self._hf.client.journals.learn_key(kept.uid, wrapped, "the answer to a request")
+        return self._hf.client.journals.open("request", kept.uid, _PLACE, kept.sealed)
 
     def _read(self, document: Document) -> _Kept:
         try:

@@ -100,7 +100,7 @@ class Live:
 
     def __init__(self, holdfast: Holdfast, *, streams: int, runs: int) -> None:
         self._hf = holdfast
-        self._engine = holdfast._engine
+        self._engine = holdfast.client.engine
         self._most_streams = streams
         self._most_runs = runs
         self._streams: set[Stream] = set()

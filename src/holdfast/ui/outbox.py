@@ -45,7 +45,7 @@ class Outbox:
 
     def __init__(self, holdfast: Holdfast) -> None:
         self._hf = holdfast
-        self._store = holdfast._store
+        self._store = holdfast.client.store
         self._seen: _Seen | None = None
         self._kept_at = 0
         self._told: dict[str, int] = {}  # the newest entry that was looked at, of runs that may go on
@@ -168,7 +168,7 @@ def tell_others(hf: Holdfast, *, concurrency: int = 10) -> None:
 
 
 def _look(hf: Holdfast, stopped: threading.Event) -> None:
-    outbox, bell = Outbox(hf), hf._engine.bell
+    outbox, bell = Outbox(hf), hf.client.engine.bell
     while not stopped.is_set():
         began = time.monotonic()
         try:

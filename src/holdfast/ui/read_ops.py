@@ -43,14 +43,14 @@ def filter_of(query: shapes.RunQuery) -> Filter:
 def list_runs(call: Call[shapes.RunQuery, None]) -> shapes.RunPage:
     """List runs, newest first."""
     limit = call.query.limit
-    found = call.hf._store.find(filter_of(call.query), before=call.query.after, limit=limit + 1)
+    found = call.hf.client.store.find(filter_of(call.query), before=call.query.after, limit=limit + 1)
     page = call.views(found[:limit])
     return shapes.RunPage(page, page[-1].uid if len(found) > limit else None)
 
 
 def count_runs(call: Plain) -> shapes.Counts:
     """Count the runs of each status."""
-    counts = call.hf._store.counts(UPTO)
+    counts = call.hf.client.store.counts(UPTO)
     return shapes.Counts(counts={str(status): count for status, count in counts.items()}, upto=UPTO)
 
 
@@ -122,7 +122,7 @@ def list_effects(call: Plain) -> shapes.Effects:
 
 def list_outputs(call: Call[shapes.OutputQuery, None]) -> shapes.OutputPage:
     """List what it emitted."""
-    query, codec = call.query, call.hf._codec
+    query, codec = call.query, call.hf.client.codec
     page = call.run.outputs(query.stream, limit=query.limit, after=query.after)
     found = [
         shapes.OutputView(one.seq, one.at, one.stream, codec.raw(codec.encode(one.value, "output"))) for one in page
@@ -138,11 +138,11 @@ def list_run_questions(call: Plain) -> shapes.Questions:
 def list_questions(call: Call[shapes.QuestionQuery, None]) -> shapes.Questions:
     """List the questions that wait for an answer."""
     limit, hf = call.query.limit, call.hf
-    records = hf._store.find(Filter(statuses=_ASKING), before=call.query.after, limit=limit + 1)
+    records = hf.client.store.find(Filter(statuses=_ASKING), before=call.query.after, limit=limit + 1)
     found, unread = list[Question](), list[shapes.Unread]()
     for record in records[:limit]:
         try:
-            found += hf._handle(record).questions()
+            found += Run(hf.client.engine, record.id, record.uid).questions()
         except (RunError, KeyMissing) as error:
             unread.append(shapes.Unread(record.id, problem_of(error, hf.place).detail))
     return shapes.Questions(found, unread, records[limit - 1].uid if len(records) > limit else None)
@@ -156,7 +156,7 @@ def plan_rollback(call: Call[shapes.ToQuery, None]) -> shapes.Plan:
 
 def show_family(call: Plain) -> shapes.Family:
     """Show what it was forked from, its parent, children and forks."""
-    store, record = call.hf._store, call.record()
+    store, record = call.hf.client.store, call.record()
     parent = store.journal(record.parent) if record.parent is not None else None
     return shapes.Family(
         run=call.view(),

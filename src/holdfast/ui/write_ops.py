@@ -175,7 +175,7 @@ def _each(call: Call[None, Runs], default: tuple[Status, ...], act: Act) -> shap
     else:
         filter = filter_of(given.where)
         statuses = filter.statuses or default
-        found = hf._store.find(
+        found = hf.client.store.find(
             type(filter)(**{**_fields(filter), "statuses": statuses}), before=given.where.after, limit=given.where.limit
         )
     if given.dry_run:

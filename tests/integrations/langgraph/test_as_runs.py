@@ -102,7 +102,7 @@ def test_a_thread_does_not_drag_along_what_its_tasks_have_done(saver: HoldfastSa
     graph.invoke({"xs": ["in"]}, thread())
     while graph.get_state(thread()).next:
         graph.invoke(Command(resume="x"), thread())
-    state = saver._threads.state(saver._hf.get("t")._record())
+    state = saver._threads.state(saver._hf.get("t").held.read_record())
     assert list(state["tops"]) == [""]
     assert len({one.config["configurable"]["checkpoint_ns"] for one in saver.list(thread())}) > 1
 
@@ -111,7 +111,7 @@ def test_a_copy_is_a_fork_that_costs_one_entry(saver: HoldfastSaver, asking: Any
     graph = asking(saver)
     graph.invoke({"xs": ["in"]}, thread())
     saver.copy_thread("t", "copy")
-    record = saver._hf.get("copy")._record()
+    record = saver._hf.get("copy").held.read_record()
     assert record.base == record.seq, "nothing but the fork's own first entry was written"
     assert ids(saver, "copy") == ids(saver, "t")
     assert graph.invoke(Command(resume="here"), thread("copy"))["xs"][-1] == "here"
@@ -227,7 +227,7 @@ def test_a_rollback_that_was_broken_off_comes_first(
         with pytest.raises(ZeroDivisionError):
             run.rollback(to=1)
     kill(dying)
-    if saver._hf.get("t")._record().rollback is not None:
+    if saver._hf.get("t").held.read_record().rollback is not None:
         with pytest.raises((RunBlocked, Claimed)):
             put(saver, "t", {"a": 3}, config)
         with saver._hf.get("t").claim():

@@ -71,8 +71,8 @@ def test_a_growing_list_of_messages_costs_one_message_a_step(saver: HoldfastSave
     for _ in range(30):
         compiled.invoke({"messages": []}, thread(), durability="sync")
     run = saver._hf.get("t")
-    record = run._record()
-    sizes = [len(entry.payload) for _, entry in run._journals.entries(record, 1, record.seq)]
+    record = run.held.read_record()
+    sizes = [len(entry.payload) for _, entry in run.held.journals.entries(record, 1, record.seq)]
     assert sum(sizes) < 30 * 8_000, "and not the square of it, which would be more than twice as much"
     assert len(compiled.get_state(thread()).values["messages"]) == 30
 

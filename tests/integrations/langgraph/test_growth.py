@@ -71,10 +71,10 @@ def test_what_tasks_added_is_stored_once_and_is_read_as_it_was(
         talking(each).invoke({"messages": [], "words": []}, thread(), durability="sync")
     assert written(saver, thread()) == written(theirs, thread())
     run = saver._hf.get("t")
-    record = run._record()
+    record = run.held.read_record()
     texts = [
-        (entry.kind, to_text(run._journals.data(run.id, uid, entry)).decode())
-        for uid, entry in run._journals.entries(record, 1, record.seq)
+        (entry.kind, to_text(run.held.journals.data(run.id, uid, entry)).decode())
+        for uid, entry in run.held.journals.entries(record, 1, record.seq)
     ]
     assert sum(text.count('{"$":"part"') for _, text in texts) >= 10, "nothing was referred to"
     ids = [f"{who}{n}{part}" for who in ("left", "right", "think", "again") for n in range(100) for part in "ab"]

@@ -281,7 +281,7 @@ def test_a_write_that_was_rolled_back_is_not_one_of_the_checkpoint_that_is_put_a
     id = "~" + str(uuid6())
     config = put(saver, put(saver, named(), {"m": ["A"]}), {"m": ["A", "B"]}, id=id)
     run = saver._hf.get("t")
-    seq = run._record().seq
+    seq = run.held.read_record().seq
     saver.put_writes(config, [("m", ["rolled back"])], "task")
     with run.claim():
         run.rollback(to=seq)

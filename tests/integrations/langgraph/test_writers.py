@@ -260,10 +260,10 @@ def test_closing_gives_up_the_claims(saver_of: Any, thread: Any) -> None:
 def taken_along(saver: HoldfastSaver) -> list[int]:
     """How many tasks' writes each entry of the thread has."""
     run = saver._hf.get("t")
-    record = run._record()
+    record = run.held.read_record()
     return [
-        len(layout.tasks_in(run._journals.data(run.id, uid, entry)))
-        for uid, entry in run._journals.entries(record, 1, record.seq)
+        len(layout.tasks_in(run.held.journals.data(run.id, uid, entry)))
+        for uid, entry in run.held.journals.entries(record, 1, record.seq)
     ]
 
 

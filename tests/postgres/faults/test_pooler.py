@@ -81,12 +81,12 @@ def test_settings_of_ours_hold_in_every_transaction_that_writes(
 
 def test_it_is_noticed(fleet: Any, bouncer: Bouncer) -> None:
     """And then no statement is prepared, nothing listens, and limits are set in each transaction."""
-    with holdfast.open(bouncer.url(fleet.url)) as hf, hf._store._link.connect() as conn:
+    with holdfast.open(bouncer.url(fleet.url)) as hf, hf.client.store._link.connect() as conn:
         assert conn.pooled
         assert not conn.limited
         assert conn.prepare_threshold is None
-        hf._store.listen(lambda uid: None)
-        assert not hf._store.hears
+        hf.client.store.listen(lambda uid: None)
+        assert not hf.client.store.hears
 
 
 @pytest.mark.slow(

@@ -99,7 +99,7 @@ def take_in(hf: Holdfast, file: str, *, as_json: bool, words: backup.Words = bac
     """Take in what is in a file, and tell what of it is blocked or paused, and how that goes on."""
     if not os.path.exists(file):
         raise FileNotFoundError(f"there is no file {file}")
-    found = backup.take_in(hf._store, file, words)
+    found = backup.take_in(hf.client.store, file, words)
     if as_json:
         write_json({"file": file, **found._asdict()})
         return

@@ -23,8 +23,8 @@ from holdfast.cli.options import DEFAULT_STORE, command, opened, path_of, store_
 from holdfast.cli.remedies import command_line, told_error
 from holdfast.cli.rendering import COLOURS, console, counted, one_line, say, span, write_json
 from holdfast.cli.session import is_attended, queue_words
+from holdfast.engine.access.held_run import NOT_UNDONE
 from holdfast.engine.app import Holdfast
-from holdfast.engine.control.rollback import NOT_UNDONE
 from holdfast.errors import HoldfastError, StoreDamaged
 from holdfast.stores.protocol import Examined
 
@@ -180,7 +180,7 @@ def _sqlite(path: str) -> Iterator[Finding]:
 
 def _server(hf: Holdfast) -> Iterator[Finding]:
     """What the settings of a database server make of the promises of its store."""
-    store = hf._store
+    store = hf.client.store
     if isinstance(store, Examined):
         weaknesses = store.weaknesses()
         for weakness in weaknesses:

@@ -37,7 +37,7 @@ def hooks_command(hf: Holdfast, deliver: bool, as_json: bool) -> None:
         with told_on(as_json=as_json, level=logging.INFO):
             tell_others(hf)
         return
-    found = hooks(hf._store)
+    found = hooks(hf.client.store)
     if as_json:
         write_json({"hooks": [_facts(name, hook) for name, hook in found.items()]})
     elif not found:
@@ -104,11 +104,11 @@ def hook_command(
         return
     given = (url, secret, events or None, workflow, paused)
     if any(one is not None for one in given):
-        if name not in hooks(hf._store) and (url is None or secret is None):
+        if name not in hooks(hf.client.store) and (url is None or secret is None):
             raise UsageError(f"there is no hook {name!r}; make it with --url and --secret-env")
         chosen = tuple(Event(one) for one in events) or None
         set_hook(hf, name, url=url, secret=secret, events=chosen, workflow=workflow, paused=paused)
-    found = hooks(hf._store).get(name)
+    found = hooks(hf.client.store).get(name)
     if found is None:
         raise UsageError(f"there is no hook {name!r}; make it with --url and --secret-env")
     write_json({"hook": _facts(name, found)}) if as_json else _show({name: found})

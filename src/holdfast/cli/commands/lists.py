@@ -60,7 +60,7 @@ def workers_command(hf: Holdfast, as_json: bool) -> None:
     for info in every_run(hf, status=["running"]):
         if info.holder is not None:
             held.setdefault(info.holder, []).append(info.id)
-    alive = {one.worker for one in hf._store.workers() if one.alive} - {hf._engine.worker.name}
+    alive = {one.worker for one in hf.client.store.workers() if one.alive} - {hf.client.engine.worker.name}
     names = sorted(alive | held.keys())
     if as_json:
         told = [{"worker": name, "alive": name in alive, "holds": held.get(name, [])} for name in names]

@@ -11,7 +11,6 @@ from holdfast.cli.options import JSON, PAIR, by_option, by_option_of, command, o
 from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import ago, clock, columns, one_line, say, write_json
 from holdfast.cli.targets import TargetRefused, find_workflow, fitted, is_flow
-from holdfast.engine.access.operations import drive
 from holdfast.engine.app import Holdfast
 from holdfast.engine.execute.inputs import QUEUE
 from holdfast.engine.worker.schedules import CATCH_UP, set_schedule
@@ -254,4 +253,4 @@ def _make_schedule(
         raise UsageError(f"{target}: --var is for flows; a workflow takes its arguments by --input")
     workflow = find_workflow(target)
     args, kwargs = fitted(workflow, given)
-    drive(set_schedule(hf, workflow, args, kwargs, **how), hf._committer)
+    hf.perform(set_schedule(hf.client, workflow, args, kwargs, **how))

@@ -15,7 +15,8 @@ from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import clock, counted, one_line, say, write_json
 from holdfast.cli.session import prints_elsewhere
 from holdfast.cli.targets import TargetRefused, import_named, is_flow
-from holdfast.engine.app import MAX_CRASHES, Holdfast
+from holdfast.engine.access.engine import MAX_CRASHES
+from holdfast.engine.app import Holdfast
 from holdfast.engine.workflow.declare import registered_names
 from holdfast.errors import UsageError
 
@@ -75,7 +76,7 @@ def worker_command(
             "name the modules that declare the workflows, such as `holdfast worker orders`, or say --flows"
         )
     with told_on(as_json=as_json, level=logging.DEBUG if verbose else logging.INFO), prints_elsewhere(as_json):
-        hf._engine.max_crashes = max_crashes
+        hf.client.engine.max_crashes = max_crashes
         hf.work(concurrency=concurrency, queues=queues, until_idle=until_idle, grace=grace)
     if not as_json:
         _tell_left(hf, queues, [*modules, *(["--flows"] if flows else [])])

@@ -23,7 +23,7 @@ from holdfast.kernel.clock import Clock, SystemClock
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound="Operable")
+S = TypeVar("S")
 
 
 class Settle:
@@ -110,9 +110,27 @@ Op = Generator[Request, Any, R]
 
 
 class Operable:
-    """Something whose operations need a committer."""
+    """Something that has operations: a handle that users hold."""
 
     _committer: Committer
+
+    @property
+    def _subject(self) -> Any:
+        """The object that its operations work on."""
+        return self
+
+    def _presented(self, value: Any) -> Any:
+        """The result of an operation as users get it."""
+        return value
+
+    def perform(self, operation: Op[Any]) -> Any:
+        """Carry out an operation of the engine as this handle carries out its own; of an async one, to be awaited."""
+        if isinstance(self, Async):
+            return self._performed(operation)
+        return self._presented(drive(operation, self._committer))
+
+    async def _performed(self, operation: Op[Any]) -> Any:
+        return self._presented(await drive_async(operation, self._committer))
 
 
 class Async:
@@ -141,10 +159,10 @@ def _methods(function: Callable[..., Op[Any]]) -> tuple[Callable[..., Any], Call
     """The two methods that an operation becomes, which look to users like what they do."""
 
     def plain(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return drive(function(self, *args, **kwargs), self._committer)
+        return self._presented(drive(function(self._subject, *args, **kwargs), self._committer))
 
     async def awaited(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return await drive_async(function(self, *args, **kwargs), self._committer)
+        return self._presented(await drive_async(function(self._subject, *args, **kwargs), self._committer))
 
     signature = inspect.signature(function)
     gives = str(signature.return_annotation).removeprefix("Op[").removesuffix("]")

@@ -30,7 +30,7 @@ from holdfast.kernel.rules import check_id
 from holdfast.stores.protocol import READER, Store
 
 if TYPE_CHECKING:
-    from holdfast.engine.app import Holdfast
+    from holdfast.engine.access.client import Client
 
 FORMAT = "holdfast backup"
 RESTORED = "restored from a backup, so it may be a copy of a run that goes on elsewhere"
@@ -62,14 +62,14 @@ class Archived(msgspec.Struct):
     taken: list[str]
 
 
-def backup(hf: Holdfast, path: str, *, runs: Collection[str] | None = None) -> Op[int]:
+def backup(client: Client, path: str, *, runs: Collection[str] | None = None) -> Op[int]:
     """Copy the whole store into one file, while others work; returns the number of runs.
 
     With it goes what is set about queues, the schedules and the hooks. With ``runs`` only these, by their ids, and what
     they need: the runs that they were forked from, and their children.
     """
-    only = None if runs is None else (yield Read(lambda: _with_kin(hf._store, runs)))
-    return int((yield Read(lambda: _backup(hf._store, _path_of(path), only))))
+    only = None if runs is None else (yield Read(lambda: _with_kin(client.store, runs)))
+    return int((yield Read(lambda: _backup(client.store, _path_of(path), only))))
 
 
 def _with_kin(store: Store, ids: Collection[str]) -> set[str]:
@@ -152,7 +152,7 @@ def archived_run(store: Store, uid: str) -> Archived | None:
             return Archived(record, entries, items, taken)
 
 
-def restore(hf: Holdfast, path: str) -> Op[tuple[str, ...]]:
+def restore(client: Client, path: str) -> Op[tuple[str, ...]]:
     """Take in all runs of a backup; returns the ids of those that are parked until `Run.unblock`.
 
     What is set about queues is taken in too, and the schedules and hooks, paused, where there are none of the same
@@ -161,7 +161,7 @@ def restore(hf: Holdfast, path: str) -> Op[tuple[str, ...]]:
     Nothing is restored if the file is damaged (`BackupDamaged`) or has a run that is here already and went on
     (`RunExists`); what an earlier restore of the same file has brought is left as it is.
     """
-    return (yield Read(lambda: take_in(hf._store, _path_of(path)))).blocked  # type: ignore[no-any-return]
+    return (yield Read(lambda: take_in(client.store, _path_of(path)))).blocked  # type: ignore[no-any-return]
 
 
 class Words(NamedTuple):

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.engine.access.client import Client
 from holdfast.engine.access.operations import Listen, Op, Read
 from holdfast.engine.admin.backup import Archived, archived_run
 from holdfast.engine.admin.move_documents import beside, move_documents
@@ -49,7 +50,7 @@ from holdfast.stores.protocol import Store
 from holdfast.views import LeftBehind, MoveReport
 
 if TYPE_CHECKING:
-    from holdfast.engine.app import Engine, Holdfast
+    from holdfast.engine.access.engine import Engine
 
 LOOK_AGAIN = 1.0  # seconds after which runs that somebody held are tried again, at the latest
 PAGE = 500
@@ -282,8 +283,8 @@ def _all(store: Store, filter: Filter) -> Iterator[RunRecord]:
 
 
 def move(
-    hf: Holdfast,
-    to: Holdfast,
+    client: Client,
+    to: Any,
     *,
     status: Status | str | Collection[Status | str] | None = None,
     workflow: str | None = None,
@@ -302,7 +303,7 @@ def move(
     for, up to ``timeout`` seconds. Where all runs are moved, schedules are moved, too, and what is set about queues is
     copied. A move that was broken off is finished by the next one. ``progress(done, total, id)`` is called for each.
     """
-    _check_target(hf, to)
+    to = _target(client, to)
     check_texts(workflow=workflow, prefix=prefix)
     check_options(timeout=timeout)
     filter = Filter(
@@ -313,20 +314,20 @@ def move(
         created_from=micros_of("created_from", created_from),
         created_before=micros_of("created_before", created_before),
     )
-    mover, everything = Mover(hf._engine, to._store), filter == Filter()
+    mover, everything = Mover(client.engine, to.store), filter == Filter()
     report = MoveReport(dry_run=dry_run)
     if everything:
-        report = yield from move_documents(hf, to, timeout=timeout, dry_run=dry_run)
-    families = yield beside(hf, to, lambda: mover.plan(filter))
+        report = yield from move_documents(client, to, timeout=timeout, dry_run=dry_run)
+    families = yield beside(client, to, lambda: mover.plan(filter))
     if dry_run:
         return replace(report, moved=tuple(id for family in families for id in family.ids))
-    yield beside(hf, to, mover.tidy)
-    return (yield from _move_all(hf, to, mover, families, report, timeout, progress or _unseen))
+    yield beside(client, to, mover.tidy)
+    return (yield from _move_all(client, to, mover, families, report, timeout, progress or _unseen))
 
 
 def _move_all(
-    hf: Holdfast,
-    to: Holdfast,
+    client: Client,
+    to: Client,
     mover: Mover,
     families: list[Family],
     report: MoveReport,
@@ -339,11 +340,11 @@ def _move_all(
     total, done = sum(len(family.ids) for family in families), 0
     until = None if timeout is None else time.monotonic() + timeout
     while True:
-        heard = yield Read(hf._engine.bell.heard)
+        heard = yield Read(client.engine.bell.heard)
         held: list[tuple[Family, HoldfastError]] = []
         for family in families:
             try:
-                gone += yield beside(hf, to, lambda family=family: mover.move(family))  # type: ignore[misc]
+                gone += yield beside(client, to, lambda family=family: mover.move(family))  # type: ignore[misc]
             except StoreError:
                 raise
             except HoldfastError as error:  # of this one run, and it says what to do; the others go on
@@ -352,7 +353,7 @@ def _move_all(
                     held.append((family, error))
                     continue
                 left += _left(family, error)
-            to._engine.bell.ring()
+            to.engine.bell.ring()
             done += len(family.ids)
             progress(done, total, family.ids[0])
         families = [family for family, _ in held]
@@ -360,7 +361,7 @@ def _move_all(
         if not families or wait <= 0:
             left += [one for family, error in held for one in _left(family, error)]
             return replace(report, moved=tuple(gone), left=tuple(left))
-        yield Listen(hf._engine.bell, heard, wait)
+        yield Listen(client.engine.bell, heard, wait)
 
 
 def _left(family: Family, error: HoldfastError) -> list[LeftBehind]:
@@ -371,11 +372,12 @@ def _unseen(done: int, total: int, id: str) -> None:
     """The progress of a move that nobody watches."""
 
 
-def _check_target(hf: Holdfast, to: Any) -> None:
-    from holdfast.engine.app import Holdfast
-
-    if not isinstance(to, Holdfast):
+def _target(client: Client, to: Any) -> Client:
+    """What is moved to; ``to`` is the handle that `holdfast.open` gave."""
+    target = getattr(to, "client", None)
+    if not isinstance(target, Client):
         raise UsageError(f"{shown('to', to)}: takes another open store, as holdfast.open gives it")
-    alone = hf.place == "memory://"  # which many stores are called
-    if to._store is hf._store or (to.place == hf.place and not alone):
-        raise UsageError(f"runs cannot be moved from {hf.place} to itself")
+    alone = client.place == "memory://"  # which many stores are called
+    if target.store is client.store or (target.place == client.place and not alone):
+        raise UsageError(f"runs cannot be moved from {client.place} to itself")
+    return target

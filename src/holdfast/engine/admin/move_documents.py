@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.engine.access.offload import aside
-from holdfast.engine.access.operations import Async, Call, Nap, Op, Read, Request
+from holdfast.engine.access.operations import Call, Nap, Op, Read, Request
 from holdfast.engine.worker import queues, schedules
 from holdfast.engine.worker.schedules import Plan
 from holdfast.errors import HoldfastError, ScheduleMoved, StoreDamaged, StoreError
@@ -26,16 +26,16 @@ from holdfast.stores.protocol import Store
 from holdfast.views import LeftBehind, MoveReport
 
 if TYPE_CHECKING:
-    from holdfast.engine.app import Holdfast
+    from holdfast.engine.access.client import Client
 
 AHEAD = 500_000  # microseconds that a tick must be away: more than clocks on the way to a store differ
 SOON = 0.1  # seconds until one that is too near is looked at again
 
 
-def move_documents(hf: Holdfast, to: Holdfast, *, timeout: float | None, dry_run: bool) -> Op[MoveReport]:
+def move_documents(client: Client, to: Client, *, timeout: float | None, dry_run: bool) -> Op[MoveReport]:
     """Move all schedules, and copy what is set about queues where nothing is; what was moved, and what was left."""
-    source, target = hf._store, to._store
-    names = yield beside(hf, to, lambda: _copy_queues(source, target, dry_run))
+    source, target = client.store, to.store
+    names = yield beside(client, to, lambda: _copy_queues(source, target, dry_run))
     found = yield Read(lambda: source.documents(schedules.KIND))
     moved: list[str] = []
     left: list[LeftBehind] = []
@@ -46,22 +46,22 @@ def move_documents(hf: Holdfast, to: Holdfast, *, timeout: float | None, dry_run
             plan = schedules.read_plan(source, document)
             if plan.away is not None and (plan.was_paused is None or plan.arriving):
                 continue  # it is not here: it was moved, or is on its way here
-            if dry_run or (yield from _move(hf, to, id, until)):
+            if dry_run or (yield from _move(client, to, id, until)):
                 moved.append(id)
         except HoldfastError as error:  # of this one schedule; the others go on
             if isinstance(error, StoreError) and not isinstance(error, StoreDamaged):
                 raise
             left.append(LeftBehind(id, str(error), type(error).__name__))
     if not dry_run:
-        yield beside(hf, to, lambda: _tidy(source, target))
+        yield beside(client, to, lambda: _tidy(source, target))
     return MoveReport(queues=names, schedules=tuple(moved), left=tuple(left), dry_run=dry_run)
 
 
-def beside(hf: Holdfast, to: Holdfast, act: Callable[[], Any]) -> Request:
+def beside(client: Client, to: Client, act: Callable[[], Any]) -> Request:
     """Do something with both stores, off the event loop if one of them is across a network."""
-    if not isinstance(hf, Async):
+    if not client.is_async:
         return Read(act)
-    return Call(aside, (to._store if to._store.networked else hf._store, act), {})
+    return Call(aside, (to.store if to.store.networked else client.store, act), {})
 
 
 def _copy_queues(source: Store, target: Store, dry_run: bool) -> tuple[str, ...]:
@@ -75,9 +75,9 @@ def _copy_queues(source: Store, target: Store, dry_run: bool) -> tuple[str, ...]
     return tuple(copied)
 
 
-def _move(hf: Holdfast, to: Holdfast, id: str, until: float | None) -> Op[bool]:
+def _move(client: Client, to: Client, id: str, until: float | None) -> Op[bool]:
     """Move a schedule; False if it is gone."""
-    source, target = hf._store, to._store
+    source, target = client.store, to.store
     while True:
         document = yield Read(lambda: source.document(schedules.KIND, id))
         if document is None:
@@ -85,10 +85,10 @@ def _move(hf: Holdfast, to: Holdfast, id: str, until: float | None) -> Op[bool]:
         plan, now = schedules.read_plan(source, document), source.clock.now()
         if plan.away is not None or plan.paused or plan.next_at > now + AHEAD:
             hand_over = partial(_hand_over, source, target, document, plan)
-            if (yield beside(hf, to, hand_over)):
+            if (yield beside(client, to, hand_over)):
                 return True
         elif plan.next_at <= now:
-            yield from schedules.fire_one(hf._engine, document)
+            yield from schedules.fire_one(client.engine, document)
         else:
             yield Nap(source.clock, SOON)
         if until is not None and time.monotonic() > until:

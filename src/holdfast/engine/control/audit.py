@@ -12,34 +12,34 @@ from holdfast.kernel.model import Kind, RunRecord
 from holdfast.views import AuditReport
 
 if TYPE_CHECKING:
-    from holdfast.engine.run.handle import Run
+    from holdfast.engine.access.held_run import HeldRun
 
 
-def audit(run: Run, *, head: str | None = None) -> Op[AuditReport]:
+def audit(run: HeldRun, *, head: str | None = None) -> Op[AuditReport]:
     """Verify the run's whole journal, inherited entries included; raises `RunDamaged` naming the first bad entry.
 
     The report's ``head`` is worth keeping elsewhere: given to a later audit, it also finds a history that was cut
     short or rewritten as a whole, which nothing inside the store can show.
     """
-    record, pending = yield from run._pending()
+    record, pending = yield from run.pending()
     kinds = tuple(kind for _, kind, _, _ in pending)
     return (yield Read(lambda: _audit(run, record, head, kinds)))  # type: ignore[no-any-return]
 
 
-def _audit(run: Run, record: RunRecord, head: str | None, pending: tuple[str, ...]) -> AuditReport:
+def _audit(run: HeldRun, record: RunRecord, head: str | None, pending: tuple[str, ...]) -> AuditReport:
     expected = _parse(head) if head is not None else None
     hashes: dict[int, bytes] = {}
     erased: dict[int, str] = {}
     vouched: dict[int, str] = {}
     before = b""
-    for uid, entry in run._journals.entries(record, 0, record.seq):
+    for uid, entry in run.journals.entries(record, 0, record.seq):
         if before and entry.prev != before:
             raise RunDamaged(run.id, f"entry {entry.seq} does not follow the entry before it: the history was changed")
         before = hashes[entry.seq] = entry.hash
         if redacted_digest(entry.payload) is not None:
             erased[entry.seq] = payload_digest(left_of(entry.payload)).hex()
         if entry.kind == Kind.REDACTED:
-            data = run._journals.data(run.id, uid, entry)
+            data = run.journals.data(run.id, uid, entry)
             vouched |= dict(zip(data["seqs"], data["left"], strict=True))
     if erased.keys() - vouched.keys():
         vouched |= _erased_by_ancestors(run, record, hashes)
@@ -51,18 +51,18 @@ def _audit(run: Run, record: RunRecord, head: str | None, pending: tuple[str, ..
     return AuditReport(run.id, len(hashes), tuple(erased), f"{record.seq}:{before.hex()}", pending)
 
 
-def _erased_by_ancestors(run: Run, record: RunRecord, hashes: dict[int, bytes]) -> dict[int, str]:
+def _erased_by_ancestors(run: HeldRun, record: RunRecord, hashes: dict[int, bytes]) -> dict[int, str]:
     """What the runs that a fork came from say they erased after the fork point: shared entries are theirs to erase."""
     vouched: dict[int, str] = {}
     for link in record.lineage:
-        ancestor = run._store.journal(link.uid)
+        ancestor = run.store.journal(link.uid)
         before = hashes[link.upto]
-        for uid, entry in run._journals.entries(ancestor, link.upto + 1, ancestor.seq) if ancestor else ():
+        for uid, entry in run.journals.entries(ancestor, link.upto + 1, ancestor.seq) if ancestor else ():
             if entry.prev != before:
                 break  # not what follows upon the shared part, so it vouches for nothing
             before = entry.hash
             if entry.kind == Kind.REDACTED:
-                data = run._journals.data(link.id, uid, entry)
+                data = run.journals.data(link.id, uid, entry)
                 pairs = zip(data["seqs"], data["left"], strict=True)
                 vouched |= {seq: left for seq, left in pairs if seq <= link.upto}
     return vouched

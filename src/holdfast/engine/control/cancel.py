@@ -13,36 +13,37 @@ from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.argument_checks import check_texts
 from holdfast.engine.control.rollback import REFUSALS, if_blocked, plan_rollback, roll_back, rollback
+from holdfast.engine.control.unblock import unblock
 from holdfast.engine.execute import children
 from holdfast.engine.execute.finish import end, end_by_rollback, park
 from holdfast.engine.workflow.outcomes import Cancelled
 from holdfast.engine.workflow.revived import note_revival
-from holdfast.errors import Claimed, RunBlocked, RunEnded, UsageError
+from holdfast.errors import Claimed, InboxNotEmpty, RunBlocked, RunEnded, UsageError
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import ENDED, Change, Item, Kind, RunRecord, Status
 from holdfast.kernel.rules import LIVE
 
 if TYPE_CHECKING:
-    from holdfast.engine.run.handle import Run
+    from holdfast.engine.access.held_run import HeldRun
 
 
-def asked_to_cancel(run: Run, items: list[Item]) -> Cancelled | None:
+def asked_to_cancel(run: HeldRun, items: list[Item]) -> Cancelled | None:
     """The wish to cancel the run, if it is in its inbox."""
     for item in items:
         if item.kind == "cancel":
-            data = run._journals.item_data(run.id, run.uid, item)
+            data = run.journals.item_data(run.id, run.uid, item)
             return Cancelled(data["why"], data["undo"], data["by"], data.get("force", False))
     return None
 
 
-def wishes(run: Run) -> Op[tuple[str, ...]]:
+def wishes(run: HeldRun) -> Op[tuple[str, ...]]:
     """The keys of all wishes to cancel the run, to be taken when it is, or when it goes on after its end."""
-    items = yield Read(lambda: run._store.inbox(run.uid))
+    items = yield Read(lambda: run.store.inbox(run.uid))
     return tuple(item.key for item in items if item.kind == "cancel")
 
 
 def cancel(
-    run: Run, why: str | None = None, *, undo: bool = False, force: bool = False, by: str | None = None
+    run: HeldRun, why: str | None = None, *, undo: bool = False, force: bool = False, by: str | None = None
 ) -> Op[None]:
     """Cancel the run, and the children that it started. With ``undo``, its effects are undone.
 
@@ -55,10 +56,10 @@ def cancel(
     tries the undo again, or with ``force``.
     """
     check_texts(why=why, by=by)
-    why, by = (text and run._codec.scrub(text) for text in (why, by))
-    record = yield Read(run._record)
+    why, by = (text and run.codec.scrub(text) for text in (why, by))
+    record = yield Read(run.read_record)
     wish = Cancelled(why, undo, by, force)
-    run._codec.refuse_secrets(to_text(_ending(wish)), "reason of a cancel")  # before anything is claimed or done
+    run.codec.refuse_secrets(to_text(_ending(wish)), "reason of a cancel")  # before anything is claimed or done
     if record.rollback is not None and (record.status is Status.BLOCKED or (force and record.status in LIVE)):
         yield from _cancel_rolling(run, record, wish)
         return
@@ -69,24 +70,24 @@ def cancel(
         yield from _cancel_ended(run, record, wish)
         return
     try:
-        lease = yield from run._claim(LIVE | {Status.BLOCKED})
+        lease = yield from run.claim(LIVE | {Status.BLOCKED})
     except Claimed:
         yield from _ask_to_cancel(run, record, wish)
-        run._engine.watch.tell(run.uid)
-        run._engine.bell.ring()
+        run.engine.watch.tell(run.uid)
+        run.engine.bell.ring()
         return
     except RunEnded:
-        if (yield Read(run._record)).status is not Status.CANCELLED:
+        if (yield Read(run.read_record)).status is not Status.CANCELLED:
             raise
         return  # it was being cancelled when its process died, and the claim finished that
     try:
         yield from cancel_held(run, lease, wish)
     except REFUSALS:
-        yield from run._let_go(lease, if_blocked(record))
+        yield from run.release(lease, if_blocked(record))
         raise
 
 
-def _cancel_rolling(run: Run, record: RunRecord, wish: Cancelled) -> Op[None]:
+def _cancel_rolling(run: HeldRun, record: RunRecord, wish: Cancelled) -> Op[None]:
     """Cancel a run that is blocked in the middle of its rollback: that has to come to its end first."""
     if not (wish.undo or wish.force):
         raise RunBlocked(run.id, f"{record.reason}. run.cancel(force=True) does so, and cancels it")
@@ -94,10 +95,10 @@ def _cancel_rolling(run: Run, record: RunRecord, wish: Cancelled) -> Op[None]:
     yield from roll_back(run, to, _ending(wish), force=wish.force, by=wish.by)
 
 
-def _cancel_by_hand(run: Run, record: RunRecord, wish: Cancelled) -> Op[None]:
+def _cancel_by_hand(run: HeldRun, record: RunRecord, wish: Cancelled) -> Op[None]:
     """Cancel a run that is driven by hand."""
     if not wish.undo:
-        yield from run._end(Status.CANCELLED, _ending(wish)["cancelled"])
+        yield from end_by_hand(run, Status.CANCELLED, _ending(wish)["cancelled"])
     elif record.status is Status.CANCELLED:
         yield from _cancel_ended(run, record, wish)
     elif record.status in ENDED:
@@ -116,21 +117,21 @@ def _ending(wish: Cancelled) -> Data:
     return {"cancelled": {"error": wish.why, "by": wish.by}}
 
 
-def _cancel_ended(run: Run, record: RunRecord, wish: Cancelled) -> Op[None]:
+def _cancel_ended(run: HeldRun, record: RunRecord, wish: Cancelled) -> Op[None]:
     if record.status is not Status.CANCELLED:
         raise RunEnded(run.id, f"it is {record.status}, so it cannot be cancelled; run.rollback(to=0) undoes it")
     if wish.undo and (yield from plan_rollback(run, _beginning(record))).steps:
         yield from rollback(run, _beginning(record), then=Status.CANCELLED, force=wish.force)
 
 
-def _ask_to_cancel(run: Run, record: RunRecord, wish: Cancelled) -> Op[None]:
+def _ask_to_cancel(run: HeldRun, record: RunRecord, wish: Cancelled) -> Op[None]:
     data = {"why": wish.why, "undo": wish.undo, "by": wish.by, "force": wish.force}
-    key = f"cancel:{record.epoch}.{run._store.clock.random_bytes(4).hex()}"
-    item = run._journals.item(record, key, "cancel", data, wakes=True)
-    yield Read(lambda: run._store.post(record.uid, item))
+    key = f"cancel:{record.epoch}.{run.store.clock.random_bytes(4).hex()}"
+    item = run.journals.item(record, key, "cancel", data, wakes=True)
+    yield Read(lambda: run.store.post(record.uid, item))
 
 
-def cancel_held(run: Run, lease: Lease, wish: Cancelled) -> Op[Status]:
+def cancel_held(run: HeldRun, lease: Lease, wish: Cancelled) -> Op[Status]:
     """Cancel a run that is held here."""
     try:
         yield from _cancel_parts(run, lease, wish)
@@ -139,20 +140,20 @@ def cancel_held(run: Run, lease: Lease, wish: Cancelled) -> Op[Status]:
         yield from park(run, lease, f"it was cancelled, and a child of it cannot be: {blocked}; then run.unblock()")
         raise
     except BaseException:  # also an interrupt: whatever it is, the claim is given up
-        yield from run._let_go(lease)
+        yield from run.release(lease)
         raise
     if wish.undo:
         return (yield from end_by_rollback(run, lease, _ending(wish), Status.CANCELLED, took, force=wish.force))
     try:
         return (yield from end(run, lease, Kind.CANCELLED, _ending(wish)["cancelled"], took))
     except BaseException:  # as above
-        yield from run._let_go(lease)
+        yield from run.release(lease)
         raise
 
 
-def _cancel_parts(run: Run, lease: Lease, wish: Cancelled) -> Op[None]:
+def _cancel_parts(run: HeldRun, lease: Lease, wish: Cancelled) -> Op[None]:
     parts = yield from children.open_children(run)
-    if parts and (yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid)))) is None:
+    if parts and (yield Read(lambda: asked_to_cancel(run, run.store.inbox(run.uid)))) is None:
         yield from _ask_to_cancel(run, lease.record, wish)  # should this process die half-way, the next one goes on
     for part in parts:
         with suppress(RunEnded):  # just now, by itself
@@ -160,7 +161,7 @@ def _cancel_parts(run: Run, lease: Lease, wish: Cancelled) -> Op[None]:
             yield from cancel(part, why, undo=wish.undo, force=wish.force, by=wish.by)
 
 
-def cancel_driven(run: Run, lease: Lease, wish: Cancelled) -> Op[Status]:
+def cancel_driven(run: HeldRun, lease: Lease, wish: Cancelled) -> Op[Status]:
     """Cancel a run for somebody who is not here to be told if it cannot be undone."""
     try:
         return (yield from cancel_held(run, lease, wish))
@@ -170,36 +171,62 @@ def cancel_driven(run: Run, lease: Lease, wish: Cancelled) -> Op[Status]:
         return (yield from park(run, lease, f"it was cancelled, and cannot be rolled back: {refused}"))
 
 
-def retry(run: Run, *, by: str | None = None) -> Op[None]:
+def end_by_hand(run: HeldRun, status: Status, data: Data) -> Op[None]:
+    """End a run that is driven by hand. A cancel that was acknowledged before counts."""
+    if run.lease is None and (yield Read(run.read_record)).status is status:
+        return
+    lease, owned = yield from run.enter()
+    try:
+        took: tuple[str, ...] = ()
+        while True:
+            change = Change(status=status, release=True)
+            try:
+                yield from run.write(lease, [(Kind(status), data)], change=change, took=took, what="result")
+                break
+            except InboxNotEmpty:
+                yield from run.catch_up(lease)
+                yield from run.drain(lease)
+            items = yield Read(lambda: run.store.inbox(run.uid))
+            wish = asked_to_cancel(run, items)
+            if wish is not None and status is not Status.CANCELLED:  # it was acknowledged before
+                became = yield from cancel_driven(run, lease, wish)
+                problem = f"somebody asked to cancel it before it was {status}, so it is {became}"
+                raise (RunBlocked if became is Status.BLOCKED else RunEnded)(run.id, problem)
+            took = tuple(item.key for item in items if item.kind == "cancel")
+    except BaseException:  # whatever it is, the run is given up, and it is raised
+        yield from run.leave(lease, owned)
+        raise
+    run.forget(lease)
+
+
+def retry(run: HeldRun, *, by: str | None = None) -> Op[None]:
     """Let a failed, cancelled or parked run go on: what it failed with is tried again, what was done is kept."""
     check_texts(by=by)
-    record = yield Read(run._record)
+    record = yield Read(run.read_record)
     if record.status is Status.BLOCKED:
-        from holdfast.engine.run.handle import Run
-
-        yield from Run.unblock.function(run, by=by)
+        yield from unblock(run, by=by)
     elif record.status in (Status.FAILED, Status.CANCELLED):
-        yield from note_revival(run._store, record)
-        lease = yield from run._claim({Status.FAILED, Status.CANCELLED})
+        yield from note_revival(run.store, record)
+        lease = yield from run.claim({Status.FAILED, Status.CANCELLED})
         try:
             yield from _retry_held(run, lease, by)
         except BaseException:  # as above
-            yield from run._let_go(lease)
+            yield from run.release(lease)
             raise
-        run._give_up(lease)
+        run.forget(lease)
     else:
         raise UsageError(f"run {run.id!r} is {record.status}; only a failed, cancelled or blocked run is tried again")
-    run._adopted = run._adopted or record.queue is not None
-    run._engine.bell.ring()
+    run.adopted = run.adopted or record.queue is not None
+    run.engine.bell.ring()
 
 
-def _retry_held(run: Run, lease: Lease, by: str | None) -> Op[None]:
+def _retry_held(run: HeldRun, lease: Lease, by: str | None) -> Op[None]:
     ended = lease.fold.ended
     data: Data = {"keys": ended[1].get("keys", []) if ended else [], "by": by}
     for part in (yield from children.broken_children(run, lease, data["keys"])):
         yield from retry(part, by=by)
     if (seconds := lease.fold.input.get("seconds")) is not None:
-        data["deadline"] = run._store.clock.now() + round(seconds * 1_000_000)
+        data["deadline"] = run.store.clock.now() + round(seconds * 1_000_000)
     took = yield from wishes(run)
     change = Change(status=Status.READY, release=True)
-    yield from run._write(lease, [(Kind.RETRIED, data)], change=change, took=took)
+    yield from run.write(lease, [(Kind.RETRIED, data)], change=change, took=took)

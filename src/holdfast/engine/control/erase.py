@@ -21,7 +21,7 @@ from holdfast.kernel.model import Change, Entry, Kind, RunRecord, Status
 from holdfast.kernel.rules import ANY
 
 if TYPE_CHECKING:
-    from holdfast.engine.run.handle import Run
+    from holdfast.engine.access.held_run import HeldRun
 
 ERASED_REASON = (
     "why it was blocked was erased with what it quoted; run.effects() tells what is uncertain, run.resolve(key, ...) "
@@ -29,50 +29,50 @@ ERASED_REASON = (
 )
 
 
-def redact(run: Run, *seqs: int, by: str | None = None, why: str | None = None) -> Op[None]:
+def redact(run: HeldRun, *seqs: int, by: str | None = None, why: str | None = None) -> Op[None]:
     """Erase the payloads of these entries. The chain still verifies; that it was done, by whom and why, is kept.
 
     A state that builds on one of them is saved once more, as a whole; so save one without what is to go first.
     """
     for seq in seqs:
         check_seq("seq", seq)
-    before = yield Read(run._record)
-    lease, owned = yield from run._enter(ANY)
+    before = yield Read(run.read_record)
+    lease, owned = yield from run.enter(ANY)
     parked, reason = owned and before.status is Status.BLOCKED, before.reason
     try:
-        record = yield Read(run._record)
+        record = yield Read(run.read_record)
         erasures = yield Read(lambda: [(seq, _erasure(run, record, seq)) for seq in sorted(set(seqs))])
         data = erasure_data(erasures, by, why)
         if (yield Read(lambda: any(lease.builds_on(seq) for seq, _ in erasures))):
-            yield from run._settle(lease, lease.save_whole())
+            yield from run.settle(lease, lease.save_whole())
         left = (yield Read(lambda: _reason_left(run, record, reason, seqs))) if parked else None
         change = Change(status=Status.BLOCKED, reason=left) if parked else None
-        yield from run._write(lease, [(Kind.REDACTED, data)], change=change, redact=tuple(erasures))
+        yield from run.write(lease, [(Kind.REDACTED, data)], change=change, redact=tuple(erasures))
         reason = left
         lease.refresh()  # what was erased must not live on in memory
     finally:
         if parked:
-            yield from run._let_go(lease, Change(status=Status.BLOCKED, release=True, reason=reason))
+            yield from run.release(lease, Change(status=Status.BLOCKED, release=True, reason=reason))
         else:
-            yield from run._leave(lease, owned)
+            yield from run.leave(lease, owned)
 
 
-def _erasure(run: Run, record: RunRecord, seq: int) -> bytes:
+def _erasure(run: HeldRun, record: RunRecord, seq: int) -> bytes:
     """What is stored in place of an erased payload."""
     if seq < record.base:
         raise UsageError(f"entry {seq} of run {run.id!r} belongs to the run that it was forked from; redact it there")
-    uid, entry = run._journals.entry(record, seq)
-    erasure = erasure_of(run._journals, record, uid, entry)
+    uid, entry = run.journals.entry(record, seq)
+    erasure = erasure_of(run.journals, record, uid, entry)
     if erasure is None:
         raise UsageError(f"entry {seq} of run {run.id!r} ({entry.kind}) holds nothing of yours, so it stays")
     return erasure
 
 
-def _reason_left(run: Run, record: RunRecord, reason: str | None, seqs: Sequence[int]) -> str | None:
+def _reason_left(run: HeldRun, record: RunRecord, reason: str | None, seqs: Sequence[int]) -> str | None:
     """What a parked run says of why it was parked, once these entries are erased: it names the call that it quotes."""
     for seq in seqs:
-        uid, entry = run._journals.entry(record, seq)
-        key = run._journals.data(run.id, uid, entry).get("key")
+        uid, entry = run.journals.entry(record, seq)
+        key = run.journals.data(run.id, uid, entry).get("key")
         if reason is not None and key is not None and repr(key) in reason:
             return ERASED_REASON
     return reason

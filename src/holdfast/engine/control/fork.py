@@ -23,7 +23,7 @@ from holdfast.kernel.model import Create, Kind, RunRecord, Status
 from holdfast.kernel.rules import check_id, ending
 
 if TYPE_CHECKING:
-    from holdfast.engine.run.handle import Line, Run
+    from holdfast.engine.access.held_run import HeldRun, Line
 
 # What a fork of the head takes over although it is not in the journal yet. A cancel and a message are the origin's own.
 _ACKNOWLEDGED = frozenset({Kind.ANSWERED, Kind.DECLINED, Kind.MARKED})
@@ -31,7 +31,7 @@ Point = int | Literal["failure"] | None
 
 
 def fork(
-    run: Run,
+    run: HeldRun,
     at: Point = None,
     *,
     id: str | None = None,
@@ -40,7 +40,7 @@ def fork(
     answers: Mapping[str, Any] | None = None,
     edit: Any = None,
     by: str | None = None,
-) -> Op[Run]:
+) -> Op[HeldRun]:
     """A new run that shares this one's history up to ``at`` (by default: all of it) and then goes its own way.
 
     By default it has all answers and marks that were acknowledged, too, whether or not the holder has taken them in.
@@ -57,9 +57,9 @@ def fork(
     return made
 
 
-def fork_each(run: Run, ways: Sequence[Mapping[str, Any]]) -> Op[list[Run]]:
+def fork_each(run: HeldRun, ways: Sequence[Mapping[str, Any]]) -> Op[list[HeldRun]]:
     """Several forks at once, in one commit; each of ``ways`` is what `fork` takes, as a mapping."""
-    record, pending = yield from run._pending()
+    record, pending = yield from run.pending()
     creates: list[Create] = []
     for way in ways:
         unknown = set(way) - {"at", "id", "input", "results", "answers", "edit", "by"}
@@ -68,23 +68,23 @@ def fork_each(run: Run, ways: Sequence[Mapping[str, Any]]) -> Op[list[Run]]:
                 f"fork has no {', '.join(sorted(unknown))}; it takes at, id, input, results, answers, edit, by"
             )
         creates.append((yield Read(lambda way=way: _create(run, record, pending, **way))))  # type: ignore[misc]
-    tickets = [run._committer.submit(create) for create in creates]
-    made: list[Run] = []
+    tickets = [run.committer.submit(create) for create in creates]
+    made: list[HeldRun] = []
     taken: str | None = None
     for create, ticket in zip(creates, tickets, strict=True):
         stored = yield Settle(ticket)
         if stored.uid != create.record.uid:
             taken = create.record.id
-        made.append(run._sibling(create.record.id, create.record.uid))
-        made[-1]._adopted = run._adopted
+        made.append(run.sibling(create.record.id, create.record.uid))
+        made[-1].adopted = run.adopted
     if taken is not None:
         raise RunExists(taken, "a run with this id exists already; choose another id")
-    run._engine.bell.ring()
+    run.engine.bell.ring()
     return made
 
 
 def _create(
-    run: Run,
+    run: HeldRun,
     record: RunRecord,
     pending: Sequence[Line],
     at: Point = None,
@@ -102,27 +102,27 @@ def _create(
     again = [key for key in again if key not in changed]
     is_head = at is None and not input and not changed
     given_since = [(kind, data) for _, kind, _, data in pending if is_head and kind in _ACKNOWLEDGED]
-    origin, shared = run._journals.entry(record, point)
-    now = run._store.clock.now()
-    uid = new_uid(run._store.clock, now)
+    origin, shared = run.journals.entry(record, point)
+    now = run.store.clock.now()
+    uid = new_uid(run.store.clock, now)
     fork_id = check_id(id if id is not None else f"{run.id[:490]}.fork-{uid[-8:]}")
-    key = run._journals.new_key(uid)
+    key = run.journals.new_key(uid)
     data: Data = {"from": record.id, "origin": origin, "at": point}
     if by is not None:
         data["by"] = by
     if again:
         data["again"] = again
     if changed:
-        data["results"] = {name: run._codec.encode(value, f"result of {name}") for name, value in changed.items()}
+        data["results"] = {name: run.codec.encode(value, f"result of {name}") for name, value in changed.items()}
     given = _input(run, record, point, input) if input else {}
     if (seconds := _seconds(run, record, point)) is not None:
         given["deadline"] = now + round(seconds * 1_000_000)
     if given:
         data["input"] = given
-    payload = run._journals.seal(uid, key is not None, f"{point + 1}/{Kind.FORKED}", data, "fork")
+    payload = run.journals.seal(uid, key is not None, f"{point + 1}/{Kind.FORKED}", data, "fork")
     state = shared.seq if shared.kind == Kind.SAVED else shared.state
     entries = [next_entry(shared.hash, point + 1, Kind.FORKED, now, state, payload)]
-    chapter = run._journals.chapter(record, point)
+    chapter = run.journals.chapter(record, point)
     waiting = record.queue is None and (
         shared.kind == Kind.ASKED or (point == record.seq and record.status is Status.WAITING)
     )
@@ -142,22 +142,22 @@ def _create(
         rewinds=fork_rewinds(record, point),
         chapter=chapter,
     )
-    entries += run._journals.next_entries(ending(child, entries), given_since, now, state, "fork", acknowledged=True)
+    entries += run.journals.next_entries(ending(child, entries), given_since, now, state, "fork", acknowledged=True)
     if edit is not None:
         text, snapshot = edited_text(run, record, point, edit)
         seq = entries[-1].seq + 1
-        payload = run._journals.seal_text(uid, key is not None, f"{seq}/{Kind.SAVED}", text, "state")
+        payload = run.journals.seal_text(uid, key is not None, f"{seq}/{Kind.SAVED}", text, "state")
         begins = seq if snapshot is None else snapshot
         entries.append(next_entry(entries[-1].hash, seq, Kind.SAVED, now, begins, payload))
-    return run._journals.create(child, tuple(entries))
+    return run.journals.create(child, tuple(entries))
 
 
-def _check_not_undone(run: Run, record: RunRecord, point: int) -> None:
+def _check_not_undone(run: HeldRun, record: RunRecord, point: int) -> None:
     """Refuse a point whose effects are being undone: which of them the fork would have is not decided yet."""
     if record.rollback is None:
         return
-    uid, begun = run._journals.entry(record, record.rollback)
-    to = run._journals.data(record.id, uid, begun)["to"]
+    uid, begun = run.journals.entry(record, record.rollback)
+    to = run.journals.data(record.id, uid, begun)["to"]
     if point > to:
         raise NoCheckpoint(
             record.id,
@@ -170,9 +170,9 @@ def _answers(lines: Sequence[tuple[str, Data]]) -> bool:
     return any(kind == Kind.ANSWERED for kind, _ in lines)
 
 
-def _point(run: Run, record: RunRecord, at: Point, has_input: bool, keys: list[str]) -> tuple[int, list[str]]:
+def _point(run: HeldRun, record: RunRecord, at: Point, has_input: bool, keys: list[str]) -> tuple[int, list[str]]:
     """Where the fork leaves its origin, and which failed steps it tries again."""
-    fold = run._journals.fold(record, record.seq) if keys or at == "failure" else None
+    fold = run.journals.fold(record, record.seq) if keys or at == "failure" else None
     changed = [_completed(run, fold, key) for key in keys] if fold is not None else []
     if at == "failure":
         assert fold is not None
@@ -185,17 +185,17 @@ def _point(run: Run, record: RunRecord, at: Point, has_input: bool, keys: list[s
     return min(changed, default=record.seq), []
 
 
-def _checked(run: Run, record: RunRecord, answers: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(run: HeldRun, record: RunRecord, answers: Mapping[str, Any]) -> dict[str, Any]:
     """The answers as they are stored, each checked against what was asked."""
     checked = dict(answers)
-    log = run._journals.fold(record, record.seq).log if answers else []
+    log = run.journals.fold(record, record.seq).log if answers else []
     for _, kind, _, data in log:
         if kind == Kind.ASKED and data.get("key") in answers and "fields" in data:
             checked[data["key"]] = check_answer(run.id, load_form(data["fields"]), answers[data["key"]])
     return checked
 
 
-def _completed(run: Run, fold: Fold, key: str) -> int:
+def _completed(run: HeldRun, fold: Fold, key: str) -> int:
     found = fold.steps.get(key) or fold.failures.get(key)
     if found is None:
         seqs = [seq for seq, _, _, data in fold.log if data.get("key") == key]
@@ -207,7 +207,7 @@ def _completed(run: Run, fold: Fold, key: str) -> int:
     return found.seq
 
 
-def _before_failure(run: Run, record: RunRecord, fold: Fold) -> tuple[int, list[str]]:
+def _before_failure(run: HeldRun, record: RunRecord, fold: Fold) -> tuple[int, list[str]]:
     if fold.ended is None or fold.ended[0] is not Status.FAILED:
         raise NoCheckpoint(run.id, f"at='failure' is for a failed run, and it is {record.status}")
     keys = [key for key in fold.ended[1].get("keys", ()) if key in fold.failures]
@@ -217,17 +217,17 @@ def _before_failure(run: Run, record: RunRecord, fold: Fold) -> tuple[int, list[
     return point, sorted({*keys, *retried})
 
 
-def _seconds(run: Run, record: RunRecord, point: int) -> float | None:
+def _seconds(run: HeldRun, record: RunRecord, point: int) -> float | None:
     """How long the run may take, if there is a limit."""
     if record.queue is None:
         return None
-    uid, first = run._journals.entry(record, run._journals.chapter(record, point))
-    return run._journals.data(record.id, uid, first).get("seconds")
+    uid, first = run.journals.entry(record, run.journals.chapter(record, point))
+    return run.journals.data(record.id, uid, first).get("seconds")
 
 
-def _input(run: Run, record: RunRecord, point: int, changed: Mapping[str, Any]) -> Data:
+def _input(run: HeldRun, record: RunRecord, point: int, changed: Mapping[str, Any]) -> Data:
     """The arguments with some of them changed."""
-    fold = run._journals.fold(record, point)
+    fold = run.journals.fold(record, point)
     workflow = registered(record.workflow, fold.input.get("version"), fold.input.get("module"))
     if workflow is None:
         raise UsageError(f"input= needs workflow {record.workflow!r}, which is not declared in this process")
@@ -241,7 +241,7 @@ def _input(run: Run, record: RunRecord, point: int, changed: Mapping[str, Any]) 
     args: list[Tree] = list(fold.input["args"])
     kwargs: dict[str, Tree] = dict(fold.input["kwargs"])
     for name, value in changed.items():
-        tree = run._codec.encode(value, f"{workflow.name}.{name}")
+        tree = run.codec.encode(value, f"{workflow.name}.{name}")
         place = names.index(name) if name in names else len(args)
         if place < len(args):
             args[place] = tree

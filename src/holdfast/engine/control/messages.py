@@ -11,24 +11,24 @@ from holdfast.kernel.journal import Data
 from holdfast.kernel.model import ENDED, RunRecord
 
 if TYPE_CHECKING:
-    from holdfast.engine.app import Engine
-    from holdfast.engine.run.handle import Run
+    from holdfast.engine.access.engine import Engine
+    from holdfast.engine.access.held_run import HeldRun
 
 
 def send(
-    run: Run, message: Any, *, topic: str | None = None, key: str | None = None, by: str | None = None
+    run: HeldRun, message: Any, *, topic: str | None = None, key: str | None = None, by: str | None = None
 ) -> Op[bool]:
     """Send a message to the run, for its workflow to ``receive``. A message with a ``key`` is sent once: False if it
     was sent before.
     """
     check_texts(topic=topic, key=key, by=by)
-    record = yield Read(run._record)
+    record = yield Read(run.read_record)
     if record.queue is None:
         raise UsageError(f"run {run.id!r} is driven by hand, so nothing receives messages there")
     if record.status in ENDED:
         raise RunEnded(run.id, f"it is {record.status}, so nothing receives the message")
-    unique = f"key/{run._journals.blind(record, key)}" if key is not None else run._store.clock.random_bytes(12).hex()
-    return (yield from post_message(run._engine, record, message, topic, unique, by))
+    unique = f"key/{run.journals.blind(record, key)}" if key is not None else run.store.clock.random_bytes(12).hex()
+    return (yield from post_message(run.engine, record, message, topic, unique, by))
 
 
 def was_posted(engine: Engine, record: RunRecord, unique: str) -> bool:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.access.operations import Op, Read, Settle
-from holdfast.errors import HoldfastError, QuestionClosed, UsageError
+from holdfast.engine.access.operations import Op, Read
+from holdfast.errors import QuestionClosed, UsageError
 from holdfast.forms import Form, check_answer, form, load_form, store_form
-from holdfast.kernel.fold import Asked, Fold, question_id
+from holdfast.kernel.fold import Asked, question_id
 from holdfast.kernel.journal import Data
-from holdfast.kernel.model import ENDED, Append, Change, Item, Kind, Status
+from holdfast.kernel.model import ENDED, Change, Kind, Status
 from holdfast.views import Field, Question, moment
 
 if TYPE_CHECKING:
-    from holdfast.engine.access.lease import Lease
-    from holdfast.engine.run.handle import Run
+    from holdfast.engine.access.held_run import HeldRun
 
 
 CLOSED = ENDED | {Status.AWAY}  # nothing is added to the journal of such a run from here
@@ -24,7 +22,7 @@ INTERRUPT = "interrupt:"  # what the keys of questions begin with that `resume` 
 
 
 def pause(
-    run: Run, prompt: str, fields: Iterable[Field | Mapping[str, Any]] = (), output_key: str = "answer"
+    run: HeldRun, prompt: str, fields: Iterable[Field | Mapping[str, Any]] = (), output_key: str = "answer"
 ) -> Op[Question]:
     """Ask a person, and give up the lease until there is an answer.
 
@@ -35,18 +33,18 @@ def pause(
         raise UsageError("a question has a prompt and an output_key, both text")
     checked = Form(form(fields))
     data: Data = {"prompt": prompt, "fields": store_form(checked), "output_key": output_key}
-    lease, owned = yield from run._enter()
+    lease, owned = yield from run.enter()
     for asked in lease.fold.questions.values():
         if (asked.prompt, load_form(asked.fields), asked.output_key) == (prompt, checked, output_key):
-            yield from run._let_go(lease)
+            yield from run.release(lease)
             return question(run.id, run.uid, asked)
     change = Change(status=Status.WAITING, release=True)
     try:
-        seq = yield from run._write(lease, [(Kind.ASKED, data)], change=change, what="question")
+        seq = yield from run.write(lease, [(Kind.ASKED, data)], change=change, what="question")
     except BaseException:  # whatever it is, the run is given up, and it is raised
-        yield from run._leave(lease, owned)
+        yield from run.leave(lease, owned)
         raise
-    run._give_up(lease)
+    run.forget(lease)
     return question(run.id, run.uid, lease.fold.questions[seq])
 
 
@@ -67,15 +65,15 @@ def question(run: str, uid: str, asked: Asked) -> Question:
     )
 
 
-def questions(run: Run) -> Op[tuple[Question, ...]]:
+def questions(run: HeldRun) -> Op[tuple[Question, ...]]:
     """The questions that wait for an answer, oldest first. In the middle of a rollback there are none."""
-    fold = yield from run._seen()
+    fold = yield from run.seen()
     if fold.rolling is not None:  # its end abandons them, or they come back under new ids
         return ()
     return tuple(question(run.id, run.uid, asked) for asked in fold.questions.copy().values())
 
 
-def answer(run: Run, value: Any, *, question: str | Question | None = None, by: str | None = None) -> Op[None]:
+def answer(run: HeldRun, value: Any, *, question: str | Question | None = None, by: str | None = None) -> Op[None]:
     """Answer an open question (the only one, if none is named). Anybody may; the first answer counts.
 
     A breakpoint of a graph or flow asks whether to go on: True lets the run go on, and False leaves it waiting, which
@@ -102,15 +100,15 @@ def answer(run: Run, value: Any, *, question: str | Question | None = None, by: 
     if checked is False and is_breakpoint(asked):
         yield from _post_decline(run, asked, by)
     else:
-        given: Data = {"value": run._codec.encode(checked, "answer")}
+        given: Data = {"value": run.codec.encode(checked, "answer")}
         if not (yield from post_answer(run, asked.id, asked.seq, given, by)):
             raise QuestionClosed(run.id, f"question {asked.id} was answered by somebody else just now")
-    run._engine.watch.tell(run.uid)
-    run._engine.bell.ring()
-    if run._lease is None:
-        yield from record_unheld(run)
-    elif not run._lease.lost and run._lease.fold.rolling is None:
-        yield from drain(run, run._lease)
+    run.engine.watch.tell(run.uid)
+    run.engine.bell.ring()
+    if run.lease is None:
+        yield from run.record_unheld()
+    elif not run.lease.lost and run.lease.fold.rolling is None:
+        yield from run.drain(run.lease)
 
 
 def is_breakpoint(question: Question) -> bool:
@@ -118,93 +116,26 @@ def is_breakpoint(question: Question) -> bool:
     return question.output_key.startswith(INTERRUPT)
 
 
-def let_go_on(run: Run) -> Op[None]:
+def let_go_on(run: HeldRun) -> Op[None]:
     """Say yes at the breakpoints at which nobody has said no."""
-    fold = yield from run._seen()
+    fold = yield from run.seen()
     for asked in fold.questions.copy().values():
         if asked.key is not None and asked.key.startswith(INTERRUPT) and not asked.declined:
             yield from post_answer(run, question_id(run.uid, asked), asked.seq, {"value": True})
 
 
-def _post_decline(run: Run, asked: Question, by: str | None) -> Op[None]:
+def _post_decline(run: HeldRun, asked: Question, by: str | None) -> Op[None]:
     """Leave word that the run is to stay at a breakpoint. The question stays open, so this may come more than once."""
     data: Data = {"question": asked.seq, "id": asked.id, "by": by}
-    record = yield Read(run._record)
-    key = f"decline:{asked.id}.{run._store.clock.random_bytes(6).hex()}"
-    item = run._journals.item(record, key, "decline", data, wakes=False)
-    yield Read(lambda: run._store.post(record.uid, item))
+    record = yield Read(run.read_record)
+    key = f"decline:{asked.id}.{run.store.clock.random_bytes(6).hex()}"
+    item = run.journals.item(record, key, "decline", data, wakes=False)
+    yield Read(lambda: run.store.post(record.uid, item))
 
 
-def post_answer(run: Run, id: str, question: int, given: Data, by: str | None = None) -> Op[bool]:
+def post_answer(run: HeldRun, id: str, question: int, given: Data, by: str | None = None) -> Op[bool]:
     """Leave an answer in the inbox; False if there was one already."""
     data: Data = {"question": question, "id": id, "by": by, **given}
-    record = yield Read(run._record)
-    item = run._journals.item(record, f"answer:{id}", "answer", data, wakes=True)
-    return bool((yield Read(lambda: run._store.post(record.uid, item))))
-
-
-def record_unheld(run: Run) -> Op[None]:
-    """Move what waits in the inbox of a run that nobody holds into its journal. A holder does that by itself.
-
-    It was acknowledged when it was posted. So it is no failure if somebody claims the run meanwhile, or if the store
-    cannot be written now: whoever claims the run next takes it in.
-    """
-    record, items = yield from run._inbox()
-    items = [item for item in items if item.kind != "cancel"]
-    if not items or record.worker is not None or record.rollback is not None or record.status in CLOSED:
-        return
-    with suppress(HoldfastError):
-        fold = (yield Read(lambda: run._refold(record))).copy()
-        data = [(item, run._journals.item_data(run.id, run.uid, item)) for item in items]
-        lines = [line for item, told in data for line in preview(run.uid, fold, item, told)]
-        if lines:
-            at = max(run._store.clock.now(), record.updated_at)
-            entries = run._journals.next_entries(record, lines, at, record.state, "entry", acknowledged=True)
-            took = tuple(item.key for item in items)
-            yield Settle(
-                run._committer.submit(Append(record.uid, record.id, record.epoch, "", tuple(entries), None, took))
-            )
-
-
-def drain(run: Run, lease: Lease) -> Op[bool]:
-    """Move what waits in the inbox into the journal; whether there was anything. Several branches of a workflow may do
-    so at once.
-    """
-    items = yield Read(lambda: run._store.inbox(run.uid))
-    ended = lease.fold.ended is not None
-    items = [item for item in items if item.kind != "cancel" or ended]  # that is for whoever drives the run
-    if not items:
-        return False
-    lines: list[tuple[str, Data]] = []
-    with lease.lock:
-        lease.check()
-        items = [item for item in items if item.key not in lease.took]
-        if not items:
-            return False
-        fold = lease.fold.copy()
-        for item in items:
-            lines += preview(run.uid, fold, item, run._journals.item_data(run.id, run.uid, item))
-        ticket = lease.write(lines, took=tuple(item.key for item in items), acknowledged=True)
-    yield from run._settle(lease, ticket)
-    return True
-
-
-def _lines(uid: str, fold: Fold, item: Item, data: Data) -> list[tuple[str, Data]]:
-    """The entries that an inbox item becomes. What was accepted and no longer fits is `Kind.LATE`: it is on record."""
-    if item.kind in ("answer", "decline"):
-        asked = fold.questions.get(data["question"])
-        if asked is not None and question_id(uid, asked) == data["id"]:
-            kind = Kind.ANSWERED if item.kind == "answer" else Kind.DECLINED
-            return [(kind, {name: value for name, value in data.items() if name != "id"})]
-        return [(Kind.LATE, data)]
-    if item.kind == "mark":
-        return [(Kind.MARKED if data["key"] not in fold.steps else Kind.LATE, data)]
-    return [(Kind.RECEIVED, data)] if item.kind == "message" else []
-
-
-def preview(uid: str, fold: Fold, item: Item, data: Data) -> list[tuple[str, Data]]:
-    """Count an inbox item as if it were in the journal already; the entries that it becomes."""
-    lines = _lines(uid, fold, item, data)
-    for kind, line in lines:
-        fold.add(fold.seq + 1, kind, item.at, line)
-    return lines
+    record = yield Read(run.read_record)
+    item = run.journals.item(record, f"answer:{id}", "answer", data, wakes=True)
+    return bool((yield Read(lambda: run.store.post(record.uid, item))))

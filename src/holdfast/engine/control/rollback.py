@@ -16,9 +16,8 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.access.operations import Async, Call, Nap, Op, Read
+from holdfast.engine.access.operations import Call, Nap, Op, Read
 from holdfast.engine.argument_checks import check_seq, check_texts
-from holdfast.engine.control.questions import drain
 from holdfast.engine.control.undo import check_findable, find, is_at_hand
 from holdfast.engine.control.undo_call import UndoCall
 from holdfast.engine.log import INFO, WARNING, tell
@@ -34,22 +33,19 @@ from holdfast.kernel.rules import LIVE
 from holdfast.views import PlannedUndo, RollbackPlan, RollbackReport
 
 if TYPE_CHECKING:
+    from holdfast.engine.access.held_run import HeldRun
     from holdfast.engine.access.lease import Lease
-    from holdfast.engine.run.handle import Run
     from holdfast.kernel.model import RunRecord
 
 # What a rollback is refused with before it begins. Nothing was done then.
 REFUSALS = (UndoRefused, Uncertain)
-NOT_UNDONE = "not everything was undone"  # what the reason of a run begins with that has ended like that
-
-_TOLD = 5  # undos that a reason names
 
 
-def plan_rollback(run: Run, to: int) -> Op[RollbackPlan]:
+def plan_rollback(run: HeldRun, to: int) -> Op[RollbackPlan]:
     """What a rollback to this entry would do, without doing it."""
     check_seq("to", to)
-    record = yield Read(run._record)
-    fold = yield from run._seen()
+    record = yield Read(run.read_record)
+    fold = yield from run.seen()
     marks = [fold.ledger[seq] for seq in rollback_plan(fold, record, to) if seq not in fold.settled]
     raised = {line["intent"] for _, line in _waiting_to_retry(fold)}
     planned = [
@@ -68,7 +64,7 @@ def _waiting_to_retry(fold: Fold) -> list[tuple[str, Data]]:
     ]
 
 
-def _planned(run: Run, record: RunRecord, mark: Mark) -> PlannedUndo:
+def _planned(run: HeldRun, record: RunRecord, mark: Mark) -> PlannedUndo:
     """What a rollback that is made here would do about an effect. Nothing is imported to find out."""
     if mark.status == "uncertain" and _action(mark) == "uncertain":
         return PlannedUndo(effect(mark), "uncertain", _doubt(record, mark))
@@ -107,7 +103,7 @@ def _doubt(record: RunRecord, mark: Mark) -> str:
     return f"it is not known whether step {mark.key!r} was done; {say}a rollback with force=True passes over it"
 
 
-def _check(run: Run, record: RunRecord, mark: Mark) -> None:
+def _check(run: HeldRun, record: RunRecord, mark: Mark) -> None:
     """Raise what keeps an effect from being undone in this process, as far as that is known before it is tried."""
     if mark.status == "uncertain" and _action(mark) == "uncertain":
         raise Uncertain(run.id, _doubt(record, mark))
@@ -116,7 +112,7 @@ def _check(run: Run, record: RunRecord, mark: Mark) -> None:
 
 
 def rollback(
-    run: Run, to: int, *, then: Status | str | None = None, force: bool = False, by: str | None = None
+    run: HeldRun, to: int, *, then: Status | str | None = None, force: bool = False, by: str | None = None
 ) -> Op[RollbackReport]:
     """Undo the effects after this entry, newest first, and continue from there. The history stays.
 
@@ -135,18 +131,17 @@ def rollback(
     return (yield from roll_back(run, to, ending, force=force, by=by))
 
 
-def roll_back(run: Run, to: int | None, ending: Data, *, force: bool = False, by: str | None) -> Op[RollbackReport]:
+def roll_back(run: HeldRun, to: int | None, ending: Data, *, force: bool = False, by: str | None) -> Op[RollbackReport]:
     """The same, which ends as ``ending`` says. Without ``to``, a rollback that has stopped is continued."""
-    if run._active:
+    if run.active:
         raise UsageError(
-            f"run {run.id!r} cannot be rolled back while a step is running: {', '.join(sorted(run._active))}"
+            f"run {run.id!r} cannot be rolled back while a step is running: {', '.join(sorted(run.active))}"
         )
     from holdfast.engine.control.cancel import wishes
-    from holdfast.engine.execute.children import notify
 
-    before = yield Read(run._record)
-    yield from note_revival(run._store, before)
-    lease, owned = yield from run._enter(allow=LIVE | ENDED | {Status.BLOCKED}, rolls=True)
+    before = yield Read(run.read_record)
+    yield from note_revival(run.store, before)
+    lease, owned = yield from run.enter(allow=LIVE | ENDED | {Status.BLOCKED}, rolls=True)
     place = _place(lease.fold)
     try:
         took = (yield from wishes(run)) if lease.fold.ended is not None else ()  # they were about what has ended
@@ -156,17 +151,17 @@ def roll_back(run: Run, to: int | None, ending: Data, *, force: bool = False, by
         had_ended = lease.fold.ended is not None
         report = yield from begin_rollback(run, lease, to, ending, took, force=force, by=by)
         if lease.fold.ended is not None and not had_ended:
-            yield from notify(run, lease)
+            yield from run.notify_parent(lease)
         return report
     except BaseException:  # whatever it is: where nothing was begun, the run stays blocked if it was
         if owned:
-            yield from run._catch_up(lease)
+            yield from run.catch_up(lease)
             if _place(lease.fold) == place:
-                yield from run._let_go(lease, if_blocked(before))
+                yield from run.release(lease, if_blocked(before))
         raise
     finally:
-        yield from run._leave(lease, owned)
-        run._engine.bell.ring()
+        yield from run.leave(lease, owned)
+        run.engine.bell.ring()
 
 
 def _place(fold: Fold) -> tuple[int, int | None]:
@@ -182,7 +177,7 @@ def if_blocked(record: RunRecord) -> Change | None:
 
 
 def begin_rollback(
-    run: Run,
+    run: HeldRun,
     lease: Lease,
     to: int,
     ending: Data,
@@ -197,15 +192,15 @@ def begin_rollback(
     """
     rolling = lease.fold.rolling
     if rolling is None:
-        yield from drain(run, lease)  # an effect that was marked while the run was held is one to deal with
+        yield from run.drain(lease)  # an effect that was marked while the run was held is one to deal with
         if raised := _waiting_to_retry(lease.fold):
-            yield from run._write(lease, raised)
+            yield from run.write(lease, raised)
     elif to > rolling.to:
         raise UsageError(
             f"run {run.id!r} is in the middle of its rollback to entry {rolling.to}, and can only be rolled back to "
             "that one or an earlier one"
         )
-    record = yield Read(run._record)
+    record = yield Read(run.read_record)
     plan = rollback_plan(lease.fold, record, to)
     to = max(to, record.base)  # the entry that makes a fork a fork stays
     if not force:
@@ -216,7 +211,7 @@ def begin_rollback(
     with lease.lock:
         change = Change(status=Status.RUNNING, rollback=lease.seq + 1)  # no longer blocked, if it was
         ticket = lease.write([(Kind.ROLLBACK_BEGUN, begun)], change=change, took=took)
-    yield from run._settle(lease, ticket)
+    yield from run.settle(lease, ticket)
     return (yield from finish_rollback(run, lease))
 
 
@@ -228,7 +223,7 @@ def _ending_of(rolling: Rolling | None) -> Data:
     return {name: said for name, said in ending.items() if said is not None}
 
 
-def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
+def finish_rollback(run: HeldRun, lease: Lease) -> Op[RollbackReport]:
     """Carry a rollback that has begun to its end, or to an undo that fails: then the run is blocked, and given up."""
     rolling = lease.fold.rolling
     if rolling is None:
@@ -237,15 +232,13 @@ def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
     for seq in rolling.plan:
         mark = lease.fold.ledger[seq]
         if seq not in lease.fold.settled:
-            yield from run._confirm(lease)
+            yield from run.confirm(lease)
             yield from _deal_with(run, lease, rolling, mark)
-    record = yield Read(run._record)
-    _, target = yield Read(lambda: run._journals.entry(record, rolling.to))
+    record = yield Read(run.read_record)
+    _, target = yield Read(lambda: run.journals.entry(record, rolling.to))
     state = target.seq if target.kind == Kind.SAVED else target.state
     if record.queue is not None and rolling.failure is None and rolling.cancelled is None:
-        from holdfast.engine.execute.children import bring_back
-
-        yield from bring_back(run, lease, rolling.to)
+        yield from run.engine.upcalls.retry_children(run, lease, rolling.to)
     with lease.lock:
         rewind = Change(rewind=Rewind(lease.seq + 1, rolling.to))
         lines: list[tuple[str, Data]] = [(Kind.REWOUND, {"to": rolling.to})]
@@ -254,11 +247,11 @@ def finish_rollback(run: Run, lease: Lease) -> Op[RollbackReport]:
         elif rolling.cancelled is not None:
             lines.append((Kind.CANCELLED, rolling.cancelled))
         ticket = lease.write(lines, change=rewind, state=state, moves_state=True)
-    yield from run._settle(lease, ticket)
+    yield from run.settle(lease, ticket)
     return _report(lease.fold, rolling.to, rolling.plan)
 
 
-def _deal_with(run: Run, lease: Lease, rolling: Rolling, mark: Mark) -> Op[None]:
+def _deal_with(run: HeldRun, lease: Lease, rolling: Rolling, mark: Mark) -> Op[None]:
     """Undo an effect, and journal how that went. Raises `UndoFailed` if it stops the rollback."""
     outcome: Data = {"effect": mark.seq, "ok": False}
     if _action(mark) != "undo":
@@ -274,10 +267,10 @@ def _deal_with(run: Run, lease: Lease, rolling: Rolling, mark: Mark) -> Op[None]
             if not rolling.force:
                 yield from _block(run, lease, rolling, mark, outcome)
             outcome["passed"] = True
-    yield from run._write(lease, [(Kind.UNDONE, outcome)])
+    yield from run.write(lease, [(Kind.UNDONE, outcome)])
 
 
-def _block(run: Run, lease: Lease, rolling: Rolling, mark: Mark, outcome: Data) -> Op[None]:
+def _block(run: HeldRun, lease: Lease, rolling: Rolling, mark: Mark, outcome: Data) -> Op[None]:
     """Journal that an undo failed, and block the run, in one go. Raises `UndoFailed`."""
     stopped = f"its rollback to entry {rolling.to} stopped: the undo of step {mark.key!r} failed"
     why = f" ({outcome['error']})"
@@ -285,67 +278,54 @@ def _block(run: Run, lease: Lease, rolling: Rolling, mark: Mark, outcome: Data) 
     shown = "" if lease.record.key_id is not None else why  # a reason stands in the clear
     reason = f"{stopped}{shown}{remedy}"
     change = Change(status=Status.BLOCKED, release=True, reason=reason)
-    yield from run._write(lease, [(Kind.UNDONE, outcome)], change=change)
-    run._give_up(lease)
+    yield from run.write(lease, [(Kind.UNDONE, outcome)], change=change)
+    run.forget(lease)
     tell(WARNING, "run.blocked", "run {run}: blocked: {reason}", run=run.id, reason=reason)
-    run._engine.bell.ring()
+    run.engine.bell.ring()
     raise UndoFailed(run.id, f"{stopped}{why}{remedy}", _report(lease.fold, rolling.to, rolling.plan))
 
 
-def not_undone(fold: Fold, record: RunRecord) -> str | None:
-    """What a run that has ended says of the effects that its rollback passed over; None if there are none."""
-    marks = [mark for mark in fold.ledger.values() if mark.status == "undo_failed"] if fold.ended is not None else []
-    if not marks:
-        return None
-    hidden = record.key_id is not None  # a reason stands in the clear
-    told = [f"{mark.key!r}" + (f" ({mark.error})" if mark.error and not hidden else "") for mark in marks[:_TOLD]]
-    more = f" and {len(marks) - _TOLD} more" if len(marks) > _TOLD else ""
-    return f"{NOT_UNDONE}: the undo of step {', '.join(told)}{more} failed, and was passed over"
-
-
-def tell_finished(run: str, report: RollbackReport) -> None:
+def report_finished(run: str, report: RollbackReport) -> None:
     """Tell the log that a rollback which somebody else began, and did not end, is done."""
     undone, failed = len(report.undone), len(report.failed)
     text = "run {run}: finished its rollback to entry {to}: {undone} undone" + (", {failed} failed" if failed else "")
     tell(INFO, "run.rolled_back", text, run=run, to=report.to, undone=undone, failed=failed)
 
 
-def _undo(run: Run, mark: Mark, *, force: bool) -> Op[tuple[str | None, bool]]:
+def _undo(run: HeldRun, mark: Mark, *, force: bool) -> Op[tuple[str | None, bool]]:
     """Undo an effect: what it failed with, if so; and whether that is no failure, but something irreversible in it."""
     if (part := mark.data.get("id")) is not None:
         return (yield from _undo_child(run, part, force=force))
-    record = yield Read(run._record)
+    record = yield Read(run.read_record)
     try:
         function = find(mark.data["undo"])
         call = _call_of(run, record, mark, function)
-        is_plain = not isinstance(run, Async) and record.queue is not None
+        is_plain = not run.is_async and record.queue is not None
         if is_plain and inspect.iscoroutinefunction(function):
             function = partial(_in_a_loop, function)
         yield from _tried(run, mark, call, function)
     except Exception as error:  # whatever it is, the rollback stops there, or passes over it
-        return one_line(error, run._codec), False
+        return one_line(error, run.codec), False
     return None, False
 
 
-def _undo_child(run: Run, id: str, *, force: bool) -> Op[tuple[str | None, bool]]:
+def _undo_child(run: HeldRun, id: str, *, force: bool) -> Op[tuple[str | None, bool]]:
     """The same for a child. What is wrong with the store says nothing about it."""
-    from holdfast.engine.execute.children import take_back
-
     try:
-        left = yield from take_back(run, id, force=force)
+        left = yield from run.engine.upcalls.undo_child(run, id, force=force)
     except StoreError:
         raise
     except Exception as error:  # also what an undo of the child may raise
-        return one_line(error, run._codec), False
+        return one_line(error, run.codec), False
     return left, left is not None
 
 
-def _call_of(run: Run, record: RunRecord, mark: Mark, function: Callable[..., Any]) -> UndoCall:
+def _call_of(run: HeldRun, record: RunRecord, mark: Mark, function: Callable[..., Any]) -> UndoCall:
     """What the undo of an effect is called with; raises `UndoRefused` if that cannot be read in this process."""
     call = UndoCall(function, mark.data["undo"], mark.data["tool"], state_type(record))
 
     def value(tree: Any, kind: Any) -> Any:
-        return run._journals.value(run.id, tree, f"step {mark.key!r}", kind)
+        return run.journals.value(run.id, tree, f"step {mark.key!r}", kind)
 
     try:
         call.read(value, mark.result, mark.data["args"], mark.data["kwargs"])
@@ -357,7 +337,7 @@ def _call_of(run: Run, record: RunRecord, mark: Mark, function: Callable[..., An
     return call
 
 
-def _tried(run: Run, mark: Mark, call: UndoCall, function: Callable[..., Any]) -> Op[None]:
+def _tried(run: HeldRun, mark: Mark, call: UndoCall, function: Callable[..., Any]) -> Op[None]:
     """Call an undo until it succeeds or its retries are used up; raises what it failed with then."""
     from holdfast.engine.workflow.scope import StepNow
 
@@ -375,7 +355,7 @@ def _tried(run: Run, mark: Mark, call: UndoCall, function: Callable[..., Any]) -
         finally:
             current_undo.reset(undo)
             current_scope.reset(scope)
-        yield Nap(run._store.clock, 0.1 * 2 ** (attempt - 1))
+        yield Nap(run.store.clock, 0.1 * 2 ** (attempt - 1))
 
 
 def _in_a_loop(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

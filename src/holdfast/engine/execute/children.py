@@ -13,6 +13,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.access.client import Client
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.workflow.declare import Workflow
 from holdfast.engine.workflow.execution import Execution
@@ -43,9 +44,9 @@ from holdfast.kernel.rules import LIVE, MAX_ID
 from holdfast.stores.protocol import Store
 
 if TYPE_CHECKING:
+    from holdfast.engine.access.held_run import HeldRun
     from holdfast.engine.access.lease import Lease
     from holdfast.engine.execute.inputs import Input
-    from holdfast.engine.run.handle import Run
 
 MAX_DEPTH = 20  # a child of a sync workflow is driven in place, so each costs some of Python's own depth
 STOPS_WITHIN = 10.0  # seconds that a rollback waits for a child that another worker drives
@@ -99,8 +100,8 @@ def child(
     def look() -> None:
         nonlocal ended
         try:
-            record = run._record()  # of one that leaves word just now, the status does not tell yet
-            ended = record.status in ENDED or run._refold(record).ended is not None
+            record = run.read_record()  # of one that leaves word just now, the status does not tell yet
+            ended = record.status in ENDED or run.refold(record).ended is not None
         except RunDamaged:
             ended = False  # until a person has seen to it
         except HoldfastError as error:
@@ -110,7 +111,9 @@ def child(
     return (yield from _result(execution, key, {"key": key, "n": n, "digest": given.digest}, run, workflow))
 
 
-def _drive(execution: Execution, workflow: Workflow[..., Any], given: Input, id: str, key: str, depth: int) -> Op[Run]:
+def _drive(
+    execution: Execution, workflow: Workflow[..., Any], given: Input, id: str, key: str, depth: int
+) -> Op[HeldRun]:
     """Make the child if there is none yet, and drive it until it ends or has to wait.
 
     What is wrong with the store says nothing about the workflow, so it is not raised there.
@@ -123,8 +126,7 @@ def _drive(execution: Execution, workflow: Workflow[..., Any], given: Input, id:
     place = Place(execution.lease.record.queue or QUEUE, execution.lease.record.priority)
     try:
         run, lease = yield from begin(
-            execution.engine,
-            type(execution.run),
+            Client(execution.engine, is_async=execution.run.is_async),
             Beginning.of(workflow, given, None),
             id,
             held=True,
@@ -132,7 +134,7 @@ def _drive(execution: Execution, workflow: Workflow[..., Any], given: Input, id:
             depth=depth,
             place=place,
         )
-        if lease is None and (yield Read(run._record)).parent != execution.run.uid:
+        if lease is None and (yield Read(run.read_record)).parent != execution.run.uid:
             raise DefinitionChanged(id, f"it is not a child of run {execution.run.id!r}")
         with suppress(WorkflowMissing, RunDamaged):  # it waits for another process, or for a person
             yield from drive_on(run, lease)
@@ -170,11 +172,11 @@ def _id(execution: Execution, key: str) -> str:
     return parent + tail
 
 
-def _result(execution: Execution, key: str, data: Data, run: Run, workflow: Workflow[..., Any]) -> Op[Any]:
+def _result(execution: Execution, key: str, data: Data, run: HeldRun, workflow: Workflow[..., Any]) -> Op[Any]:
     """What an ended child gave, which is journaled in the parent."""
     try:
-        record = yield Read(run._record)
-        fold = yield Read(lambda: run._refold(record))
+        record = yield Read(run.read_record)
+        fold = yield Read(lambda: run.refold(record))
     except RunDamaged as damage:
         execution.park(f"what {key!r} gave cannot be read: {damage}; then run.unblock()")
     except HoldfastError as error:
@@ -185,7 +187,7 @@ def _result(execution: Execution, key: str, data: Data, run: Run, workflow: Work
         execution.park_erased(key, "result")
     if status is Status.COMPLETED:
         try:
-            result = yield Read(lambda: run._journals.result(record, ended))
+            result = yield Read(lambda: run.journals.result(record, ended))
         except Redacted:
             execution.park_erased(key, "result")
         except RunDamaged as damage:
@@ -202,84 +204,63 @@ def _result(execution: Execution, key: str, data: Data, run: Run, workflow: Work
     raise failed
 
 
-def notify(run: Run, lease: Lease) -> Op[None]:
-    """Leave word with the parent that the run has ended."""
-    parent = lease.fold.input.get("parent")
-    if parent is None:
-        return
-    store = run._store
-    lease.untold = True  # if that fails, whoever claims the run next does it
-    record = yield Read(lambda: store.journal(parent["uid"]))
-    if record is None or record.hidden or record.status is Status.AWAY:
-        lease.untold = False
-        return
-    # Its epoch makes the key a new one each time: a child that was tried again ends again.
-    key = f"child:{run.uid}.{lease.record.epoch}"
-    item = run._journals.item(record, key, "child", {"key": parent["key"], "id": run.id}, wakes=True)
-    with suppress(RunEnded):  # it needs no word any more
-        yield Read(lambda: store.post(record.uid, item))
-    lease.untold = False
-    run._engine.watch.tell(record.uid)
-    run._engine.bell.ring()
-
-
-def open_children(run: Run) -> Op[list[Run]]:
+def open_children(run: HeldRun) -> Op[list[HeldRun]]:
     """The children that the run started, also before it began anew, and that have not ended."""
     going = Filter(parent=run.uid, statuses=tuple(frozenset(Status) - ENDED - {Status.AWAY}))
-    found = yield Read(lambda: run._store.find(going, limit=100_000))
-    return [run._sibling(record.id, record.uid) for record in found]
+    found = yield Read(lambda: run.store.find(going, limit=100_000))
+    return [run.sibling(record.id, record.uid) for record in found]
 
 
-def drop(run: Run, lease: Lease) -> Op[None]:
+def drop(run: HeldRun, lease: Lease) -> Op[None]:
     """Cancel the children of branches that lost a race. Done again when a drive ends, should it have been missed."""
     from holdfast.engine.control.cancel import cancel
 
     fold = lease.fold
     for key in [key for key in fold.lost if key in fold.children]:
-        record = yield Read(lambda key=key: run._store.get(fold.children[key].id))  # type: ignore[misc]
+        record = yield Read(lambda key=key: run.store.get(fold.children[key].id))  # type: ignore[misc]
         if record is not None and record.parent == run.uid and record.status not in ENDED:
             with suppress(RunBlocked, RunEnded, RunDamaged):  # just now, by itself; or it goes nowhere any more
-                yield from cancel(run._sibling(record.id, record.uid), f"run {run.id} does not wait for it any longer")
+                yield from cancel(run.sibling(record.id, record.uid), f"run {run.id} does not wait for it any longer")
 
 
-def broken_children(run: Run, lease: Lease, keys: list[str]) -> Op[list[Run]]:
+def broken_children(run: HeldRun, lease: Lease, keys: list[str]) -> Op[list[HeldRun]]:
     """The children to try again together with the run: those that made it fail, and those cancelled with it."""
     return (yield from _children(run, lease, keys, {Status.FAILED, Status.CANCELLED}))
 
 
-def _children(run: Run, lease: Lease, keys: list[str], statuses: Collection[Status]) -> Op[list[Run]]:
+def _children(run: HeldRun, lease: Lease, keys: list[str], statuses: Collection[Status]) -> Op[list[HeldRun]]:
     """The children of these statuses whose end the workflow did not see yet, or is to forget: those of the keys."""
-    found: list[Run] = []
+    found: list[HeldRun] = []
     for key, known in lease.fold.children.items():
         if key not in keys and lease.fold.is_settled(key):
             continue
-        record = yield Read(lambda id=known.id: run._store.get(id))  # type: ignore[misc]
+        record = yield Read(lambda id=known.id: run.store.get(id))  # type: ignore[misc]
         if record is not None and record.parent == run.uid and record.status in statuses:
-            found.append(run._sibling(record.id, record.uid))
+            found.append(run.sibling(record.id, record.uid))
     return found
 
 
-def bring_back(run: Run, lease: Lease, to: int) -> Op[None]:
+def retry_children(run: HeldRun, lease: Lease, to: int) -> Op[None]:
     """Let those children go on again that were cancelled after the point that the run is rolled back to."""
     from holdfast.engine.control.cancel import retry
 
     after = lease.fold.copy()
     after.add(lease.seq + 1, Kind.REWOUND, 0, {"to": to})
     for known in [one for key, one in after.children.items() if not after.is_settled(key)]:
-        record = yield Read(lambda known=known: run._store.get(known.id))  # type: ignore[misc]
+        record = yield Read(lambda known=known: run.store.get(known.id))  # type: ignore[misc]
         if record is not None and record.parent == run.uid and record.status is Status.CANCELLED:
             with suppress(Claimed, RunDamaged, UsageError):  # somebody else sees to it, or a person has to
-                yield from retry(run._sibling(record.id, record.uid))
+                yield from retry(run.sibling(record.id, record.uid))
 
 
-def next_move(run: Run) -> Op[int | None]:
+def next_move(run: HeldRun) -> Op[int | None]:
     """When the first of the run's descendants that have not ended can go on; None if none can by itself."""
     moments: list[int] = []
     held: set[str] = set()
     pending = [run.uid]
     while pending:
         live = Filter(parent=pending.pop(), statuses=tuple(LIVE))
-        for record in (yield Read(lambda live=live: run._store.find(live, limit=100_000))):  # type: ignore[misc]
+        for record in (yield Read(lambda live=live: run.store.find(live, limit=100_000))):  # type: ignore[misc]
             pending.append(record.uid)
             if record.status is Status.RUNNING:
                 held.add(record.uid)
@@ -288,7 +269,7 @@ def next_move(run: Run) -> Op[int | None]:
             elif record.status is Status.READY and record.reason is None:  # with one, it waits for another process
                 moments.append(record.created_at)
     if held:
-        dead = yield Read(lambda: run._store.orphans(limit=100_000))
+        dead = yield Read(lambda: run.store.orphans(limit=100_000))
         moments += [record.created_at for record in dead if record.uid in held]
     return min(moments, default=None)
 
@@ -305,12 +286,19 @@ def blocked_below(store: Store, uid: str) -> RunRecord | None:
     return None
 
 
+def blocked_child(run: HeldRun, record: RunRecord) -> Op[RunRecord | None]:
+    """The blocked child that a waiting run waits for, if there is one."""
+    if record.status is not Status.WAITING or record.queue is None:
+        return None
+    return (yield Read(lambda: blocked_below(run.store, record.uid)))  # type: ignore[no-any-return]
+
+
 def waits_for_blocked(child: RunRecord) -> str:
     """Why a run waits whose child is blocked."""
     return f"waits for its child {child.id!r}, which is blocked: {child.reason}"
 
 
-def take_back(run: Run, id: str, *, force: bool = False) -> Op[str | None]:
+def undo_child(run: HeldRun, id: str, *, force: bool = False) -> Op[str | None]:
     """Undo a child as a whole: cancel it, and roll it back to its beginning. Raises what it cannot.
 
     What of it is irreversible, if anything, is returned.
@@ -319,21 +307,21 @@ def take_back(run: Run, id: str, *, force: bool = False) -> Op[str | None]:
     from holdfast.engine.control.rollback import rollback
     from holdfast.engine.execute.result import wait as wait_for_end
 
-    record: RunRecord | None = yield Read(lambda: run._store.get(id))
+    record: RunRecord | None = yield Read(lambda: run.store.get(id))
     if record is None or record.parent != run.uid:  # what has the id now may be anybody's
         raise RunNotFound(id, "it was deleted, so what it did cannot be undone any more")
-    part = run._sibling(record.id, record.uid)
+    part = run.sibling(record.id, record.uid)
     if record.status not in ENDED and record.rollback is None:
         with suppress(RunEnded):  # just now, by itself; it is rolled back all the same
             yield from cancel(part, f"run {run.id} is rolled back")
         yield from wait_for_end(part, timeout=STOPS_WITHIN)
-        record = yield Read(part._record)
+        record = yield Read(part.read_record)
     if record.status not in ENDED and record.rollback is None:
         raise RunBlocked(id, "it is held by another worker; it was asked to stop: roll back again when it has")
     if not _is_taken_back(record):
         yield from rollback(part, record.chapter, then=Status.CANCELLED, force=force)
-        record = yield Read(part._record)
-    fold = yield Read(lambda: part._refold(record))
+        record = yield Read(part.read_record)
+    fold = yield Read(lambda: part.refold(record))
     left = Counter(mark.status for mark in fold.ledger.values() if mark.status in _NOT_UNDONE)
     if not left:
         return None

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.lease import Lease
-from holdfast.engine.access.operations import Async, Call, Op, Read, drive
+from holdfast.engine.access.operations import Call, Op, Read, drive
 from holdfast.engine.control.cancel import asked_to_cancel, cancel_driven
 from holdfast.engine.execute.children import drop
 from holdfast.engine.execute.finish import end, fail, go_on_anew, park, suspend, wants_rollback
@@ -51,18 +51,18 @@ from holdfast.kernel.model import Change, Kind, RunRecord, Status
 from holdfast.kernel.rules import tries_alone
 
 if TYPE_CHECKING:
-    from holdfast.engine.run.handle import Run
+    from holdfast.engine.access.held_run import HeldRun
 
 PATIENCE = 5.0  # seconds for a thread to come to a safe point, when whoever waits for it is cancelled
 
 
-def drive_on(run: Run, lease: Lease | None = None) -> Op[None]:
+def drive_on(run: HeldRun, lease: Lease | None = None) -> Op[None]:
     """Drive the run until it ends, waits, is parked, or somebody else has it. A lease is that of a run just made."""
     is_new = lease is not None
     while True:
         if lease is None:
             try:
-                lease = yield from run._claim(alone=not run._engine.executions)
+                lease = yield from run.claim(alone=not run.engine.executions)
             except (Claimed, RunEnded, RunBlocked, LeaseLost):
                 return
         try:
@@ -74,32 +74,32 @@ def drive_on(run: Run, lease: Lease | None = None) -> Op[None]:
         lease, is_new = None, False
 
 
-def drive_taken(run: Run, record: RunRecord) -> Op[None]:
+def drive_taken(run: HeldRun, record: RunRecord) -> Op[None]:
     """Drive a run that was taken from its queue, once. If there is more to do then, it is due, and to be taken again.
 
     Who would go on with it without asking the queue would have one more than the queue's limits allow.
     """
     try:
-        lease = yield from run._take_up(record, Change(status=Status.READY, release=True))
+        lease = yield from run.take_up(record, Change(status=Status.READY, release=True))
         yield from execute(run, lease)
     except (RunBlocked, RunEnded, LeaseLost):
         return
 
 
-def unstick(run: Run, record: RunRecord) -> Op[None]:
+def unstick(run: HeldRun, record: RunRecord) -> Op[None]:
     """Let go of a run that this process could not let go of, since the store could not be written. Then it is due."""
-    stuck = run._engine.stuck.pop(run.uid, None)
+    stuck = run.engine.stuck.pop(run.uid, None)
     if stuck is not None:
-        yield from run._let_go(*stuck)
+        yield from run.release(*stuck)
 
 
-def give_back(run: Run, record: RunRecord) -> Op[None]:
+def give_back(run: HeldRun, record: RunRecord) -> Op[None]:
     """Give up a run that was taken from its queue, and not begun."""
-    lease = Lease(record, run._journals, run._committer, Fold(run.id))
-    yield from run._let_go(lease, Change(status=Status.READY, release=True))
+    lease = Lease(record, run.journals, run.committer, Fold(run.id))
+    yield from run.release(lease, Change(status=Status.READY, release=True))
 
 
-def execute(run: Run, lease: Lease, *, is_new: bool = False) -> Op[Status]:
+def execute(run: HeldRun, lease: Lease, *, is_new: bool = False) -> Op[Status]:
     """One drive under the lease, which is given up in the end; the status that the run has then.
 
     Ready means that there is something new to go on with. In the inbox of one that was made just now there is nothing
@@ -110,14 +110,14 @@ def execute(run: Run, lease: Lease, *, is_new: bool = False) -> Op[Status]:
     workflow = registered(record.workflow, version, lease.fold.input.get("module"))
     reason = missing(record.workflow, version) if workflow is None else None
     try:
-        workflow = workflow.of_run(run._codec, lease.fold.input) if workflow is not None else None
+        workflow = workflow.of_run(run.codec, lease.fold.input) if workflow is not None else None
     except UsageError as error:
         reason = str(error)
     if workflow is None or reason is not None:
         waits = Change(status=Status.READY, release=True, reason=f"waits for another process: {reason}")
-        yield from run._let_go(lease, waits)
+        yield from run.release(lease, waits)
         raise WorkflowMissing(run.id, reason)
-    if (tries := tries_alone(record) - 1) >= run._engine.max_crashes:
+    if (tries := tries_alone(record) - 1) >= run.engine.max_crashes:
         reason = (
             f"its process died {tries} times in a row after entry {record.seq} while it executed nothing else; see "
             "what kills it, then run.unblock()"
@@ -125,11 +125,11 @@ def execute(run: Run, lease: Lease, *, is_new: bool = False) -> Op[Status]:
         return (yield from park(run, lease, reason))
     try:
         args, kwargs = arguments_of(run, lease, workflow)
-        cancel = None if is_new else (yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid))))
+        cancel = None if is_new else (yield Read(lambda: asked_to_cancel(run, run.store.inbox(run.uid))))
     except (Redacted, UsageError, ValueRefused) as error:
         return (yield from park(run, lease, f"its arguments do not fit workflow {workflow.name} any longer: {error}"))
     except BaseException:  # whatever it is, the claim is given up, and it is raised
-        yield from run._let_go(lease)
+        yield from run.release(lease)
         raise
     if cancel is not None:
         return (yield from cancel_driven(run, lease, cancel))
@@ -140,14 +140,14 @@ def execute(run: Run, lease: Lease, *, is_new: bool = False) -> Op[Status]:
         execution, outcome = yield Call(call, (run, lease, workflow, args, kwargs), {})
     except BaseException:  # an interrupt of this process says nothing about the run
         if not _left_to_thread(run, lease):
-            yield from run._let_go(lease)
+            yield from run.release(lease)
         raise
     try:
         return (yield from finish(run, execution, outcome))
     except LeaseLost:
         return (yield from _refused(run, lease))
     except BaseException:  # how it ended could not be written: a full disk, say
-        yield from run._let_go(lease)
+        yield from run.release(lease)
         raise
 
 
@@ -159,9 +159,9 @@ def missing(name: str | None, version: str | None) -> str:
     return f"{what} is not declared in this process; import the module that declares it"
 
 
-def call(run: Run, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
+def call(run: HeldRun, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call the workflow's function, in the way that it and its caller want; the execution, and how it went."""
-    if isinstance(run, Async):
+    if run.is_async:
         if workflow.is_async:
             return _in_loop(run, lease, workflow, args, kwargs)
         return _in_thread(run, lease, workflow, args, kwargs)
@@ -172,16 +172,16 @@ def call(run: Run, lease: Lease, workflow: Workflow[..., Any], args: list[Any], 
     with suppress(RuntimeError):
         asyncio.get_running_loop()
         raise UsageError(f"workflow {workflow.name} is async, and so is this code: use `async with holdfast.open(...)`")
-    return asyncio.run(_in_loop(run._awaited(), lease, workflow, args, kwargs))
+    return asyncio.run(_in_loop(run.for_caller(is_async=True), lease, workflow, args, kwargs))
 
 
 async def _in_loop(
-    run: Run, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]
+    run: HeldRun, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> tuple[Execution, Outcome]:
     from holdfast.engine.workflow.async_execution import AsyncExecution
 
     execution = AsyncExecution(run, lease, workflow)
-    with run._engine.watch.watching(execution):
+    with run.engine.watch.watching(execution):
         try:
             return execution, await execution.drive(tuple(args), kwargs)
         finally:  # before anything is written on how it ended, or undone: no task of it may still be at work
@@ -189,18 +189,18 @@ async def _in_loop(
 
 
 async def _in_thread(
-    run: Run, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]
+    run: HeldRun, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> tuple[Execution, Outcome]:
     import asyncio
 
     loop = asyncio.get_running_loop()
-    driven = asyncio.ensure_future(run._engine.in_thread(partial(_here, run, lease, workflow, args, kwargs)))
+    driven = asyncio.ensure_future(run.engine.in_thread(partial(_here, run, lease, workflow, args, kwargs)))
     try:
         await asyncio.wait({driven})
     except asyncio.CancelledError:  # the thread goes on until its next safe point; then the run can be let go of
         until, told = loop.time() + PATIENCE, False
         while not driven.done() and loop.time() < until:
-            execution = run._engine.executions.get(run.uid)
+            execution = run.engine.executions.get(run.uid)
             if execution is not None and not told:
                 if execution.outcome is not None:
                     break  # it was told before, and had its time
@@ -213,10 +213,10 @@ async def _in_thread(
 
 
 def _here(
-    run: Run, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]
+    run: HeldRun, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> tuple[Execution, Outcome]:
-    if isinstance(run, Async):  # this is a thread of an async caller
-        run = run._plain()
+    if run.is_async:  # this is a thread of an async caller
+        run = run.for_caller(is_async=False)
     execution = Execution(run, lease, workflow)
     token = current_scope.set(execution.root)
     thread = threading.get_ident()
@@ -224,7 +224,7 @@ def _here(
     driving.add(thread)
     outcome: Outcome
     try:
-        with run._engine.watch.watching(execution):
+        with run.engine.watch.watching(execution):
             outcome = Returned(_traced(execution, args, kwargs))
     except Unwind:
         outcome = Suspended()
@@ -240,19 +240,19 @@ def _here(
         execution.over = True
     if execution.abandoned:
         with suppress(HoldfastError):  # of a store that was closed, which gave up the lease too
-            drive(run._let_go(lease), run._committer)
+            drive(run.release(lease), run.committer)
     if execution.outcome is not None:
         return execution, execution.outcome
     return execution, Suspended() if execution.root.stopped else outcome
 
 
-def _left_to_thread(run: Run, lease: Lease) -> bool:
+def _left_to_thread(run: HeldRun, lease: Lease) -> bool:
     """Whether the workflow's function is still being called by a thread, which cannot be stopped.
 
     Then the run stays held until the thread comes to a durable call, or the process ends: what it is doing must not
     be done by another one at the same time.
     """
-    execution = run._engine.executions.get(run.uid)
+    execution = run.engine.executions.get(run.uid)
     if execution is None or execution.workflow.is_async or execution.lease is not lease:
         return False
     with lease.lock:
@@ -272,7 +272,7 @@ def _traced(execution: Execution, args: list[Any], kwargs: dict[str, Any]) -> An
     return call() if tracer is None else tracer.drive(execution, call)
 
 
-def finish(run: Run, execution: Execution, outcome: Outcome) -> Op[Status]:
+def finish(run: HeldRun, execution: Execution, outcome: Outcome) -> Op[Status]:
     """Write how a drive ended, and give up the lease; the status that the run has then."""
     lease, workflow = execution.lease, execution.workflow
     if execution.in_flight and _rolls_back(workflow, outcome):
@@ -302,11 +302,11 @@ def finish(run: Run, execution: Execution, outcome: Outcome) -> Op[Status]:
         case Parked(reason):
             return (yield from park(run, lease, reason))
         case Released():
-            yield from run._let_go(lease, Change(status=Status.READY, release=True))
+            yield from run.release(lease, Change(status=Status.READY, release=True))
             return Status.WAITING  # not for this process to go on with
         case Aborted(error):
             if not isinstance(error, LeaseLost):
-                yield from run._let_go(lease)
+                yield from run.release(lease)
                 raise error
             return (yield from _refused(run, lease))
         case Suspended():
@@ -325,15 +325,15 @@ def _rolls_back(workflow: Workflow[..., Any], outcome: Outcome) -> bool:
     return False
 
 
-def _refused(run: Run, lease: Lease) -> Op[Status]:
+def _refused(run: HeldRun, lease: Lease) -> Op[Status]:
     """A write was refused: somebody else has the run, or it was built on a write that had failed.
 
     In the latter case (a full disk) the run is still ours, and nobody else would go on with it as long as we live.
     """
     if (yield Read(lease.is_current)):
-        yield from run._let_go(lease)
+        yield from run.release(lease)
         return Status.READY
-    run._give_up(lease)
+    run.forget(lease)
     tell(WARNING, "run.lost", "run {run}: another worker took it over, so this one stopped", run=run.id)
     return Status.RUNNING
 

@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Op, Read
-from holdfast.engine.control.questions import drain
 from holdfast.engine.control.rollback import REFUSALS, begin_rollback
-from holdfast.engine.execute import children
 from holdfast.engine.execute.inputs import Input
 from holdfast.engine.log import INFO, WARNING, tell
 from holdfast.engine.workflow.execution import Execution
@@ -18,13 +16,13 @@ from holdfast.kernel.journal import Data
 from holdfast.kernel.model import Change, Kind, Status
 
 if TYPE_CHECKING:
-    from holdfast.engine.run.handle import Run
+    from holdfast.engine.access.held_run import HeldRun
 
 # Of the input, when a workflow begins anew.
 CARRIED_ON = ("version", "module", "deadline", "seconds", "parent", "depth", "trace")
 
 
-def suspend(run: Run, execution: Execution) -> Op[Status]:
+def suspend(run: HeldRun, execution: Execution) -> Op[Status]:
     lease = execution.lease
     waited = set(execution.waits)
     closed = [
@@ -34,23 +32,23 @@ def suspend(run: Run, execution: Execution) -> Op[Status]:
     ]
     status = Status.READY if execution.stirred else Status.WAITING
     change = Change(status=status, release=True, wake_at=None if execution.stirred else execution.soonest())
-    yield from run._write(lease, closed, change=change)
-    run._give_up(lease)
+    yield from run.write(lease, closed, change=change)
+    run.forget(lease)
     execution.engine.bell.ring()
-    record = yield Read(run._record)
+    record = yield Read(run.read_record)
     return record.status  # type: ignore[no-any-return]
 
 
-def park(run: Run, lease: Lease, reason: str) -> Op[Status]:
+def park(run: HeldRun, lease: Lease, reason: str) -> Op[Status]:
     tell(WARNING, "run.blocked", "run {run}: blocked: {reason}", run=run.id, reason=reason)
-    yield from run._let_go(lease, Change(status=Status.BLOCKED, release=True, reason=reason))
-    run._engine.bell.ring()
+    yield from run.release(lease, Change(status=Status.BLOCKED, release=True, reason=reason))
+    run.engine.bell.ring()
     return Status.BLOCKED
 
 
-def fail(run: Run, execution: Execution, error: Exception) -> Op[Status]:
+def fail(run: HeldRun, execution: Execution, error: Exception) -> Op[Status]:
     lease = execution.lease
-    data = account_of(error, execution.codec, run._journals.max_bytes)
+    data = account_of(error, execution.codec, run.journals.max_bytes)
     text = data["error"]
     data["keys"] = _causes(error, execution.failed)
     data |= next((at for known, at in execution.failed_at if known is error), {})
@@ -93,7 +91,7 @@ def _causes(error: BaseException, failed: list[tuple[BaseException, str]]) -> li
 
 
 def end_by_rollback(
-    run: Run, lease: Lease, ending: Data, status: Status, took: tuple[str, ...] = (), *, force: bool = False
+    run: HeldRun, lease: Lease, ending: Data, status: Status, took: tuple[str, ...] = (), *, force: bool = False
 ) -> Op[Status]:
     try:
         beginning = max(lease.record.chapter, lease.record.base)
@@ -101,16 +99,16 @@ def end_by_rollback(
     except REFUSALS:  # nothing was done yet
         raise
     except BaseException:  # whatever it is, the run is given up, and it is raised
-        yield from run._let_go(lease)
+        yield from run.release(lease)
         raise
-    yield from children.notify(run, lease)
-    yield from run._let_go(lease)
+    yield from run.notify_parent(lease)
+    yield from run.release(lease)
     _tell_end(run, status)
-    run._engine.bell.ring()
+    run.engine.bell.ring()
     return status
 
 
-def go_on_anew(run: Run, execution: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op[Status]:
+def go_on_anew(run: HeldRun, execution: Execution, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Op[Status]:
     lease = execution.lease
     try:
         given = Input.of(execution.codec, execution.workflow, args, kwargs)
@@ -123,14 +121,14 @@ def go_on_anew(run: Run, execution: Execution, args: tuple[Any, ...], kwargs: di
     data["messages"] = [[one.seq, one.topic, one.value, one.by] for one in lease.fold.mailbox]
     change = Change(status=Status.READY, release=True, chapter=lease.seq + 1)
     try:
-        yield from run._write(lease, [(Kind.CONTINUED, data)], change=change)
+        yield from run.write(lease, [(Kind.CONTINUED, data)], change=change)
     except ValueRefused as error:
         return (yield from fail(run, execution, error))
-    run._give_up(lease)
+    run.forget(lease)
     return Status.READY
 
 
-def end(run: Run, lease: Lease, kind: Kind, data: Data, took: tuple[str, ...] = ()) -> Op[Status]:
+def end(run: HeldRun, lease: Lease, kind: Kind, data: Data, took: tuple[str, ...] = ()) -> Op[Status]:
     """Write that the run has ended, tell its parent, and release the claim.
 
     An end is refused while the inbox holds something: that was acknowledged, so it comes first. A cancel that was
@@ -144,25 +142,25 @@ def end(run: Run, lease: Lease, kind: Kind, data: Data, took: tuple[str, ...] = 
     change = Change(final=True) if is_child else released
     while True:
         try:
-            yield from run._write(lease, [(kind, data)], change=change, took=took, what="result")
+            yield from run.write(lease, [(kind, data)], change=change, took=took, what="result")
             break
         except InboxNotEmpty:
-            yield from run._catch_up(lease)
-            yield from drain(run, lease)
+            yield from run.catch_up(lease)
+            yield from run.drain(lease)
         if status is Status.CANCELLED:
             took = yield from wishes(run)
-        elif wish := (yield Read(lambda: asked_to_cancel(run, run._store.inbox(run.uid)))):
+        elif wish := (yield Read(lambda: asked_to_cancel(run, run.store.inbox(run.uid)))):
             return (yield from cancel_driven(run, lease, wish))
     if is_child:
-        yield from children.notify(run, lease)
-        yield from run._let_go(lease, released)
+        yield from run.notify_parent(lease)
+        yield from run.release(lease, released)
     else:
-        run._give_up(lease)
+        run.forget(lease)
     _tell_end(run, status)
-    run._engine.bell.ring()
+    run.engine.bell.ring()
     return status
 
 
-def _tell_end(run: Run, status: Status) -> None:
+def _tell_end(run: HeldRun, status: Status) -> None:
     if status is not Status.FAILED:  # that was told before, with its error
         tell(INFO, f"run.{status}", "run {run}: {status}", run=run.id, status=str(status))

@@ -12,7 +12,7 @@ from holdfast.engine.workflow.declare import Workflow
 from holdfast.errors import Redacted
 
 if TYPE_CHECKING:
-    from holdfast.engine.run.handle import Run
+    from holdfast.engine.access.held_run import HeldRun
 
 QUEUE = "default"
 
@@ -57,7 +57,7 @@ class Beginning(Struct, frozen=True):
         return cls(workflow.name, workflow.version, workflow.__module__, given, seconds)
 
 
-def arguments_of(run: Run, lease: Lease, workflow: Workflow[..., Any]) -> tuple[list[Any], dict[str, Any]]:
+def arguments_of(run: HeldRun, lease: Lease, workflow: Workflow[..., Any]) -> tuple[list[Any], dict[str, Any]]:
     """The stored arguments as values."""
     if workflow.keeps_place and lease.record.state is not None:
         return [None], {}  # they are not asked for any more
@@ -66,7 +66,7 @@ def arguments_of(run: Run, lease: Lease, workflow: Workflow[..., Any]) -> tuple[
         raise Redacted(run.id, "its input was erased on request")
     types = workflow.types()
     names = [name for name, one in workflow.signature.parameters.items() if one.kind is not one.KEYWORD_ONLY]
-    value = run._journals.value
+    value = run.journals.value
     args = [
         value(run.id, tree, f"argument {n}", types.get(names[n]) if n < len(names) else None)
         for n, tree in enumerate(given["args"])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.access.client import Client
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Op, Read, Settle
 from holdfast.engine.argument_checks import (
@@ -32,13 +33,13 @@ from holdfast.kernel.rules import check_here, check_id
 
 if TYPE_CHECKING:
     from holdfast.engine.access.commit import Ticket
-    from holdfast.engine.app import Engine, Holdfast
-    from holdfast.engine.run.handle import Run
+    from holdfast.engine.access.engine import Engine
+    from holdfast.engine.access.held_run import HeldRun
     from holdfast.stores.user_transaction import Connection, Guest
 
 
 def start(
-    hf: Holdfast,
+    client: Client,
     workflow: Workflow[..., Any],
     /,
     *args: Any,
@@ -47,23 +48,23 @@ def start(
     deadline: float | None = None,
     queue: str = QUEUE,
     **kwargs: Any,
-) -> Op[Run]:
+) -> Op[HeldRun]:
     """Run a workflow here until it finishes or pauses; its run.
 
     The same ``id`` again gives the same run, and goes on with it if nobody else does; another workflow or other
     arguments under that id are refused with `DefinitionChanged`. ``deadline`` is how many seconds it may take. It is
     begun at once, whatever limits the queue has; they hold for what workers take.
     """
-    beginning = checked(hf, workflow, args, kwargs, deadline)
+    beginning = checked(client, workflow, args, kwargs, deadline)
     place = checked_place(queue)
-    run, lease = yield from begin(hf._engine, hf._run_class, beginning, id, held=True, tags=tags_of(tags), place=place)
-    run._adopted = True
+    run, lease = yield from begin(client, beginning, id, held=True, tags=tags_of(tags), place=place)
+    run.adopted = True
     yield from drive_on(run, lease)
     return run
 
 
 def enqueue(
-    hf: Holdfast,
+    client: Client,
     workflow: Workflow[..., Any],
     /,
     *args: Any,
@@ -78,7 +79,7 @@ def enqueue(
     ttl: float | timedelta | None = None,
     within: Connection | None = None,
     **kwargs: Any,
-) -> Op[Run]:
+) -> Op[HeldRun]:
     """Leave a workflow to a worker (``hf.work()``, here or in another process); its run. See `start`.
 
     Of a queue the highest ``priority`` is taken first. With ``delay`` it is begun that many seconds from now, or at
@@ -90,35 +91,42 @@ def enqueue(
     code `psycopg.AsyncConnection`), or a `sqlite3.Connection` to the same file. The run is made in that transaction, so
     it is there, and workers are told, if and only if and when you commit; until then its handle knows no such run.
     """
-    beginning = checked(hf, workflow, args, kwargs, deadline)
-    place = checked_place(queue, priority, key, delay, hf._store.clock.now())
+    beginning = checked(client, workflow, args, kwargs, deadline)
+    place = checked_place(queue, priority, key, delay, client.store.clock.now())
     check_dedup(id, dedup, ttl)
-    guest = (yield from join(hf, within)) if within is not None else None
+    guest = (yield from join(client, within)) if within is not None else None
     if dedup is not None:
         seconds = None if ttl is None else seconds_of("ttl", ttl)
         find = finder(guest) if guest is not None else None
-        id, record = yield from find_alike(hf._store, beginning.workflow, dedup, ttl=seconds, find=find)
+        id, record = yield from find_alike(client.store, beginning.workflow, dedup, ttl=seconds, find=find)
         if record is not None:
             check_here(record)
-            return hf._handle(record)
+            return client.run(record.id, record.uid)
     if guest is not None:
-        return (yield from _begin_within(hf, guest, beginning, id, tags_of(tags), place, alike=dedup is not None))
+        return (yield from _begin_within(client, guest, beginning, id, tags_of(tags), place, alike=dedup is not None))
     run, _ = yield from begin(
-        hf._engine, hf._run_class, beginning, id, held=False, tags=tags_of(tags), place=place, alike=dedup is not None
+        client, beginning, id, held=False, tags=tags_of(tags), place=place, alike=dedup is not None
     )
-    hf._engine.bell.ring()
+    client.engine.bell.ring()
     return run
 
 
 def _begin_within(
-    hf: Holdfast, guest: Guest, beginning: Beginning, id: str | None, tags: dict[str, str], place: Place, *, alike: bool
-) -> Op[Run]:
+    client: Client,
+    guest: Guest,
+    beginning: Beginning,
+    id: str | None,
+    tags: dict[str, str],
+    place: Place,
+    *,
+    alike: bool,
+) -> Op[HeldRun]:
     """The run of that id, made in a transaction of the user's own if there is none."""
-    engine = hf._engine
+    engine = client.engine
     create, _ = create_of(engine, beginning, check_id(id) if id is not None else None, None, tags, place)
     record = yield from through(guest.create(create))
-    run = hf._run_class(engine, record.id, record.uid)
-    run._promised = True
+    run = client.run(record.id, record.uid)
+    run.promised = True
     check_here(record)
     if record.uid != create.record.uid and not alike:
         first = yield from through(guest.entry(record.uid, record.base))
@@ -135,7 +143,7 @@ def checked_place(queue: Any, priority: Any = 0, lane: Any = None, delay: Any = 
     return Place(queue, priority, lane, at if at > now else None)
 
 
-def checked(hf: Holdfast, workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any], deadline: Any) -> Beginning:
+def checked(client: Client, workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any], deadline: Any) -> Beginning:
     """What a run is to begin with, where it may; raises `UsageError`, or says why a value cannot be stored."""
     if not isinstance(workflow, Workflow):
         how = "" if callable(workflow) else ", and give it here uncalled, then its arguments"
@@ -148,12 +156,11 @@ def checked(hf: Holdfast, workflow: Any, args: tuple[Any, ...], kwargs: dict[str
             "the workflow as a function, and it becomes a child of that run"
         )
     check_options(deadline=deadline)
-    return Beginning.of(workflow, Input.of(hf._codec, workflow, *workflow.bind(args, kwargs)), deadline)
+    return Beginning.of(workflow, Input.of(client.codec, workflow, *workflow.bind(args, kwargs)), deadline)
 
 
 def begin(
-    engine: Engine,
-    run_class: type[Run],
+    client: Client,
     beginning: Beginning,
     id: str | None,
     *,
@@ -163,19 +170,19 @@ def begin(
     parent: Data | None = None,
     depth: int = 0,
     alike: bool = False,
-) -> Op[tuple[Run, Lease | None]]:
+) -> Op[tuple[HeldRun, Lease | None]]:
     """The run of that id, made if there is none; with the lease, if it was made to be held.
 
     One that is there must have the same input, unless it is enough that it is ``alike``.
     """
-    store = engine.store
+    engine, store = client.engine, client.store
     if id is not None:
         record = yield Read(lambda: store.get(check_id(id)))
         if record is not None:
             check_here(record)
             if not alike:
                 yield Read(lambda: _check_same(engine, record, beginning))
-            return run_class(engine, record.id, record.uid), None
+            return client.run(record.id, record.uid), None
     worker = (yield Read(engine.worker.ready)) if held else None
     create, data = create_of(engine, beginning, id, worker, tags or {}, place, parent, depth)
     ticket = engine.committer.submit(create)
@@ -185,9 +192,9 @@ def begin(
         raise
     except BaseException as interrupt:  # it is made all the same, and nobody knows of it
         if held:
-            yield from _let_go_unseen(engine, run_class, create.record, ticket, interrupt)
+            yield from _let_go_unseen(client, create.record, ticket, interrupt)
         raise
-    run = run_class(engine, record.id, record.uid)
+    run = client.run(record.id, record.uid)
     if record.uid != create.record.uid:  # somebody made it in the same moment
         if not alike:
             yield Read(lambda: _check_same(engine, record, beginning))
@@ -199,17 +206,15 @@ def begin(
     return run, Lease(record, engine.journals, engine.committer, fold)
 
 
-def _let_go_unseen(
-    engine: Engine, run_class: type[Run], record: RunRecord, ticket: Ticket, interrupt: BaseException
-) -> Op[None]:
+def _let_go_unseen(client: Client, record: RunRecord, ticket: Ticket, interrupt: BaseException) -> Op[None]:
     """Give up a run that is being made by a caller who was broken off: it is ready for anybody."""
-    lease = Lease(record, engine.journals, engine.committer, Fold(record.id))
+    lease = Lease(record, client.journals, client.committer, Fold(record.id))
     lease.pending = ticket
     lease.refresh()
     if isinstance(interrupt, GeneratorExit):  # nothing can be waited for
-        engine.stuck[record.uid] = lease, None
+        client.engine.stuck[record.uid] = lease, None
     else:
-        yield from run_class(engine, record.id, record.uid)._let_go(lease)
+        yield from client.run(record.id, record.uid).release(lease)
 
 
 def create_of(

@@ -22,14 +22,14 @@ class Holding:
         self._lease = lease
 
     def __enter__(self) -> Run:
-        self._run._inside = True
+        self._run.held.inside = True
         return self._run
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._run._inside = False
-        if self._run._lease is self._lease:
+        self._run.held.inside = False
+        if self._run.held.lease is self._lease:
             self._run.release()
 
 
@@ -44,17 +44,17 @@ class AsyncHolding:
         return self._hold().__await__()
 
     async def _hold(self) -> AsyncRun:
-        self._lease = await drive_async(self._run._hold(), self._run._committer)
+        self._lease = await drive_async(self._run.held.hold(), self._run.held.committer)
         return self._run
 
     async def __aenter__(self) -> AsyncRun:
         await self._hold()
-        self._run._inside = True
+        self._run.held.inside = True
         return self._run
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._run._inside = False
-        if self._run._lease is self._lease:
+        self._run.held.inside = False
+        if self._run.held.lease is self._lease:
             await self._run.release()

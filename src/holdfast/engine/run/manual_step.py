@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.operations import Call, Op, Read
-from holdfast.engine.control.questions import record_unheld
 from holdfast.engine.control.undo import name_of
 from holdfast.engine.workflow.failures import one_line
 from holdfast.engine.workflow.timing import tell_time
@@ -26,12 +25,12 @@ from holdfast.kernel.rules import LIVE
 from holdfast.views import Effect, moment
 
 if TYPE_CHECKING:
+    from holdfast.engine.access.held_run import HeldRun
     from holdfast.engine.access.lease import Lease
-    from holdfast.engine.run.handle import Run
 
 
 def once(
-    run: Run,
+    run: HeldRun,
     key: str,
     function: Callable[..., Any],
     /,
@@ -59,36 +58,36 @@ def once(
     call = _describe(run, key, function, args, kwargs, check_args)
     if undo is not None:
         call |= {"undo": name_of(undo)}
-    if run._lease is None:
-        seen = yield from run._seen()
+    if run.lease is None:
+        seen = yield from run.seen()
         if seen.rolling is None and key in seen.steps:  # else a claim ends the rollback first
             return _stored(run, key, seen.steps[key], call, check_args, result_type)
-    lease, owned = yield from run._enter()
+    lease, owned = yield from run.enter()
     try:
         done = lease.fold.steps.get(key)
         if done is not None:
             return _stored(run, key, done, call, check_args, result_type)
-        if key in run._active:
+        if key in run.active:
             raise UsageError(f"step {key!r} of run {run.id!r} is being run by another thread or task already")
         if at_most_once and key in lease.fold.intents:
             raise Uncertain(run.id, _doubt(call, lease.fold.ledger[lease.fold.intents[key]]))
-        run._active.add(key)
+        run.active.add(key)
         try:
             if undo is not None or target is not None or reversible is not None or at_most_once:
                 facts = {"target": target, "reversible": undo is not None if reversible is None else reversible}
                 return (yield from _act(run, lease, {**call, **facts}, at_most_once, function, args, kwargs))
-            yield from run._confirm(lease)
+            yield from run.confirm(lease)
             since = time.monotonic()
             result = yield Call(function, args, kwargs)
             outcome = {name: call[name] for name in ("key", "tool", "digest")}
             tell_time(outcome, since)
-            outcome["result"] = run._codec.encode(result, f"result of {key}")
-            yield from run._write(lease, [(Kind.DONE, outcome)], what=f"result of {key}")
+            outcome["result"] = run.codec.encode(result, f"result of {key}")
+            yield from run.write(lease, [(Kind.DONE, outcome)], what=f"result of {key}")
             return result
         finally:
-            run._active.discard(key)
+            run.active.discard(key)
     finally:
-        yield from run._leave(lease, owned)
+        yield from run.leave(lease, owned)
 
 
 def _doubt(call: Data, begun: Mark) -> str:
@@ -101,7 +100,7 @@ def _doubt(call: Data, begun: Mark) -> str:
 
 
 def _act(
-    run: Run,
+    run: HeldRun,
     lease: Lease,
     intent: Data,
     at_most_once: bool,
@@ -111,27 +110,32 @@ def _act(
 ) -> Op[Any]:
     """Intent, act, result. An at-most-once step that raises may have acted, unless what it raises is `NotDone`."""
     key = intent["key"]
-    written = yield from run._write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")
-    yield from run._confirm(lease)
+    written = yield from run.write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")
+    yield from run.confirm(lease)
     settled: Data = {"key": key, "intent": written}
     since = time.monotonic()
     try:
         result = yield Call(function, args, kwargs)
     except Exception as error:  # of the user's function, which may raise anything
-        failure = {**settled, "error": one_line(error, run._codec)}
+        failure = {**settled, "error": one_line(error, run.codec)}
         tell_time(failure, since)
         if at_most_once and not isinstance(error, NotDone):
             failure["uncertain"] = True
-        yield from run._write(lease, [(Kind.RAISED, failure)])
+        yield from run.write(lease, [(Kind.RAISED, failure)])
         raise
     tell_time(settled, since)
-    outcome = {**settled, "result": run._codec.encode(result, f"result of {key}")}
-    yield from run._write(lease, [(Kind.DONE, outcome)], what=f"result of {key}")
+    outcome = {**settled, "result": run.codec.encode(result, f"result of {key}")}
+    yield from run.write(lease, [(Kind.DONE, outcome)], what=f"result of {key}")
     return result
 
 
 def _describe(
-    run: Run, key: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], check_args: bool
+    run: HeldRun,
+    key: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    check_args: bool,
 ) -> Data:
     if not isinstance(key, str) or not key:
         raise UsageError(f"a step's key is text, not {key!r}")
@@ -139,12 +143,12 @@ def _describe(
         args, kwargs = (*function.args, *args), {**function.keywords, **kwargs}
         function = function.func
     tool = getattr(function, "__qualname__", None) or type(function).__qualname__
-    stored, named = run._codec.encode_call(tool, args, kwargs)
-    digest = run._codec.digest([tool, stored, named]) if check_args else None
+    stored, named = run.codec.encode_call(tool, args, kwargs)
+    digest = run.codec.digest([tool, stored, named]) if check_args else None
     return {"key": key, "tool": tool, "digest": digest, "args": stored, "kwargs": named}
 
 
-def _stored(run: Run, key: str, done: Step, call: Data, check_args: bool, result_type: Any) -> Any:
+def _stored(run: HeldRun, key: str, done: Step, call: Data, check_args: bool, result_type: Any) -> Any:
     if check_args and done.digest is not None and done.digest != call["digest"]:
         how = f"as {call['tool']}, another function" if call["tool"] != done.tool else "with other arguments"
         raise NonDeterminism(
@@ -154,11 +158,11 @@ def _stored(run: Run, key: str, done: Step, call: Data, check_args: bool, result
         )
     if done.erased:
         raise Redacted(run.id, f"the result of step {key!r} was erased on request")
-    return run._journals.value(run.id, done.result, f"result of {key}", result_type)
+    return run.journals.value(run.id, done.result, f"result of {key}", result_type)
 
 
 def mark(
-    run: Run,
+    run: HeldRun,
     key: str,
     tool: str,
     target: str | None = None,
@@ -174,62 +178,62 @@ def mark(
     if not isinstance(key, str) or not key:
         raise UsageError(f"an effect's key is text, not {key!r}")
     data: Data = {"key": key, "tool": tool, "target": target, "reversible": reversible}
-    data["result"] = run._codec.encode(result, f"result of {key}")
-    lease = run._lease
+    data["result"] = run.codec.encode(result, f"result of {key}")
+    lease = run.lease
     if lease is not None:
-        yield from run._catch_up(lease)
+        yield from run.catch_up(lease)
     if lease is not None and not lease.lost and lease.fold.rolling is None:
         with lease.lock:
             if key in lease.fold.steps:
                 return False
             ticket = lease.write([(Kind.MARKED, data)])
-        yield from run._settle(lease, ticket)
+        yield from run.settle(lease, ticket)
         return True
-    if key in (yield from run._seen()).steps:
+    if key in (yield from run.seen()).steps:
         return False
-    record = yield Read(run._record)
-    item_key = f"mark:{run._journals.blind(record, key)}.{record.generation}"
-    item = run._journals.item(record, item_key, "mark", data, wakes=False)
-    if not (yield Read(lambda: run._store.post(record.uid, item))):
+    record = yield Read(run.read_record)
+    item_key = f"mark:{run.journals.blind(record, key)}.{record.generation}"
+    item = run.journals.item(record, item_key, "mark", data, wakes=False)
+    if not (yield Read(lambda: run.store.post(record.uid, item))):
         return False
     if lease is None:
-        yield from record_unheld(run)
+        yield from run.record_unheld()
     return True
 
 
-def resolve(run: Run, key: str, *, done: bool, result: Any = None, by: str | None = None) -> Op[None]:
+def resolve(run: HeldRun, key: str, *, done: bool, result: Any = None, by: str | None = None) -> Op[None]:
     """Say what became of a step that died in the act: it was done, with this result, or it was not."""
     data: Data = {"key": key, "done": done, "by": by}
     if done:
-        data["result"] = run._codec.encode(result, f"result of {key}")
-    if (yield Read(run._record)).status is Status.BLOCKED:
-        _check_uncertain(run, (yield from run._seen()), key)  # before the claim, which lets it go on
-    lease, owned = yield from run._enter(LIVE | {Status.BLOCKED})
+        data["result"] = run.codec.encode(result, f"result of {key}")
+    if (yield Read(run.read_record)).status is Status.BLOCKED:
+        _check_uncertain(run, (yield from run.seen()), key)  # before the claim, which lets it go on
+    lease, owned = yield from run.enter(LIVE | {Status.BLOCKED})
     try:
         with lease.lock:
             _check_uncertain(run, lease.fold, key)
             data["intent"] = lease.fold.intents[key]
             ticket = lease.write([(Kind.RESOLVED, data)])
-        yield from run._settle(lease, ticket)
+        yield from run.settle(lease, ticket)
     finally:
-        yield from run._leave(lease, owned)
-    run._engine.bell.ring()
+        yield from run.leave(lease, owned)
+    run.engine.bell.ring()
 
 
-def _check_uncertain(run: Run, fold: Fold, key: str) -> None:
+def _check_uncertain(run: HeldRun, fold: Fold, key: str) -> None:
     if key not in fold.intents:
         raise UsageError(f"step {key!r} of run {run.id!r} is not uncertain, so there is nothing to resolve")
 
 
-def is_completed(run: Run, key: str) -> Op[bool]:
+def is_completed(run: HeldRun, key: str) -> Op[bool]:
     """Whether the step or effect is on record as done."""
-    fold = yield from run._seen()
+    fold = yield from run.seen()
     return key in fold.steps
 
 
-def effects(run: Run) -> Op[tuple[Effect, ...]]:
+def effects(run: HeldRun) -> Op[tuple[Effect, ...]]:
     """Everything that the run did to the outside world, oldest first, with what became of it."""
-    fold = yield from run._seen()
+    fold = yield from run.seen()
     return tuple(effect(mark) for mark in sorted(fold.ledger.values(), key=lambda mark: mark.seq))
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.access.operations import Async, Listen, Op, Read, drive, drive_async
+from holdfast.engine.access.operations import Listen, Op, Read, drive, drive_async
 from holdfast.engine.argument_checks import check_history_page, check_seq, check_texts
 from holdfast.engine.workflow.outcomes import Unwind
 from holdfast.kernel.fold import name_in
@@ -17,18 +17,18 @@ from holdfast.kernel.rules import check_here
 from holdfast.views import Output, Page, StepInfo, moment
 
 if TYPE_CHECKING:
-    from holdfast.engine.run.handle import Run
+    from holdfast.engine.access.held_run import HeldRun
     from holdfast.engine.workflow.execution import Execution
 
 CHUNK = 200  # entries that are read at a time
 
 
-def outputs(run: Run, stream: str | None = None, *, limit: int = 100, after: str | None = None) -> Op[Page[Output]]:
+def outputs(run: HeldRun, stream: str | None = None, *, limit: int = 100, after: str | None = None) -> Op[Page[Output]]:
     """What the workflow emitted so far, oldest first: one stream (``"notes"`` for its notes), or all of them."""
     check_texts(stream=stream)
     check_history_page(limit, after, None)
     found: list[Output] = []
-    record = yield Read(run._record)
+    record = yield Read(run.read_record)
     last = -1 if after is None else int(after)
     while last < record.seq and len(found) < limit:
         lo, hi = last + 1, min(last + CHUNK, record.seq)
@@ -39,15 +39,15 @@ def outputs(run: Run, stream: str | None = None, *, limit: int = 100, after: str
     return Page(tuple(found), str(last) if last < record.seq else None)
 
 
-def _between(run: Run, record: RunRecord, lo: int, hi: int) -> list[Output]:
+def _between(run: HeldRun, record: RunRecord, lo: int, hi: int) -> list[Output]:
     ranges = live_ranges(record.rewinds, record.seq)
-    said = [entry.seq for entry in run._journals.headers(record, lo, hi) if entry.kind == Kind.EMITTED]
+    said = [entry.seq for entry in run.journals.headers(record, lo, hi) if entry.kind == Kind.EMITTED]
     found: list[Output] = []
     for first, last in stretches([seq for seq in said if is_live(ranges, seq)]):
-        for uid, entry in run._journals.entries(record, first, last):
-            data = run._journals.data(run.id, uid, entry)
+        for uid, entry in run.journals.entries(record, first, last):
+            data = run.journals.data(run.id, uid, entry)
             if "erased" not in data:
-                value = run._journals.value(run.id, data["value"], f"output at {entry.seq}")
+                value = run.journals.value(run.id, data["value"], f"output at {entry.seq}")
                 found.append(Output(entry.seq, moment(entry.at), data["stream"], value))
     return found
 
@@ -63,39 +63,39 @@ def stretches(seqs: list[int]) -> list[tuple[int, int]]:
     return found
 
 
-def follow(run: Run, stream: str = "output", *, after: int | None = None) -> Any:
+def follow(run: HeldRun, stream: str = "output", *, after: int | None = None) -> Any:
     """The values of a stream as they come, until the run has ended: ``for value in run.follow()``.
 
     In async code: ``async for value in run.follow()``. ``after`` is the ``seq`` to go on from.
     """
     check_texts(stream=stream)
     check_seq("after", 0 if after is None else after)
-    if isinstance(run, Async):
+    if run.is_async:
         return _follow_async(run, stream, -1 if after is None else after)
     return _follow(run, stream, -1 if after is None else after)
 
 
-def _follow(run: Run, stream: str, after: int) -> Iterator[Any]:
+def _follow(run: HeldRun, stream: str, after: int) -> Iterator[Any]:
     over = False
     while not over:
-        found, after, over = drive(_more(run, stream, after), run._committer)
+        found, after, over = drive(_more(run, stream, after), run.committer)
         for output in found:
             yield output.value
 
 
-async def _follow_async(run: Run, stream: str, after: int) -> AsyncIterator[Any]:
+async def _follow_async(run: HeldRun, stream: str, after: int) -> AsyncIterator[Any]:
     over = False
     while not over:
-        found, after, over = await drive_async(_more(run, stream, after), run._committer)
+        found, after, over = await drive_async(_more(run, stream, after), run.committer)
         for output in found:
             yield output.value
 
 
-def _more(run: Run, stream: str, after: int) -> Op[tuple[list[Output], int, bool]]:
+def _more(run: HeldRun, stream: str, after: int) -> Op[tuple[list[Output], int, bool]]:
     """What came since; waits until there is something. And where to go on, and whether that was all."""
     while True:
-        heard = yield Read(run._engine.bell.heard)
-        record = yield Read(run._record)
+        heard = yield Read(run.engine.bell.heard)
+        record = yield Read(run.read_record)
         over = record.status in ENDED
         while after < record.seq:
             upto = min(after + CHUNK, record.seq)
@@ -106,7 +106,7 @@ def _more(run: Run, stream: str, after: int) -> Op[tuple[list[Output], int, bool
         if over:
             return [], after, True
         check_here(record)
-        yield Listen(run._engine.bell, heard, 1.0 if record.status is Status.RUNNING else None)
+        yield Listen(run.engine.bell, heard, 1.0 if record.status is Status.RUNNING else None)
 
 
 class Activity:
@@ -133,16 +133,16 @@ def _has_ended(branch: Any) -> bool:
     return branch.done() and not branch.cancelled() and not isinstance(branch.exception(), Unwind)
 
 
-def activity(run: Run) -> Activity | None:
+def activity(run: HeldRun) -> Activity | None:
     """What this process does for the run now; None if it is driven elsewhere, or not at all."""
-    execution = run._engine.executions.get(run.uid)
+    execution = run.engine.executions.get(run.uid)
     return Activity(execution) if execution is not None else None
 
 
-def steps(run: Run) -> Op[tuple[StepInfo, ...]]:
+def steps(run: HeldRun) -> Op[tuple[StepInfo, ...]]:
     """The steps of the run in the order in which they began to count, with how each of them stands."""
-    fold = yield from run._seen()
-    begun = "started" if (yield Read(run._record)).status is Status.RUNNING else "uncertain"
+    fold = yield from run.seen()
+    begun = "started" if (yield Read(run.read_record)).status is Status.RUNNING else "uncertain"
     found: dict[str, StepInfo] = {}
     times = {seq: at for seq, _, at, _ in fold.log}
 

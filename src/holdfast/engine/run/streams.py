@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.codec import patch
 from holdfast.engine.access.journal_reader import Saved
-from holdfast.engine.access.operations import Async, Listen, Op, Read, drive, drive_async
+from holdfast.engine.access.operations import Listen, Op, Read, drive, drive_async
 from holdfast.engine.argument_checks import check_history_page, check_seq
 from holdfast.engine.run.checkpoint import Checkpoint, StepsAt
 from holdfast.engine.workflow.declare import state_type
@@ -19,13 +19,13 @@ from holdfast.kernel.rules import check_here
 from holdfast.views import EntryContents, Page, moment
 
 if TYPE_CHECKING:
-    from holdfast.engine.run.handle import Run
+    from holdfast.engine.access.held_run import HeldRun
 
 CHUNK = 200  # entries that are read at a time
 T = TypeVar("T")
 
 
-def events(run: Run, *, after: int | None = None) -> Any:
+def events(run: HeldRun, *, after: int | None = None) -> Any:
     """The run's entries as they are written, until it has ended: ``for event in run.events()``.
 
     In async code: ``async for event in run.events()``. ``after`` is the ``seq`` to go on from. Of a save is told what
@@ -34,7 +34,7 @@ def events(run: Run, *, after: int | None = None) -> Any:
     return _stream(run, after, _event)
 
 
-def states(run: Run, *, after: int | None = None) -> Any:
+def states(run: HeldRun, *, after: int | None = None) -> Any:
     """The checkpoints that the run saves, as it does so, until it has ended: ``for checkpoint in run.states()``.
 
     In async code: ``async for checkpoint in run.states()``. ``after`` is the ``seq`` to go on from.
@@ -42,14 +42,14 @@ def states(run: Run, *, after: int | None = None) -> Any:
     return _stream(run, after, _checkpoint)
 
 
-def entries(run: Run, *, limit: int = 100, after: str | None = None) -> Op[Page[EntryContents]]:
+def entries(run: HeldRun, *, limit: int = 100, after: str | None = None) -> Op[Page[EntryContents]]:
     """The run's entries with what they say, oldest first, also those that a rollback abandoned.
 
     Of a save is told what comes next, and not the state. One that cannot be read any longer, because it was erased,
     says that it was.
     """
     check_history_page(limit, after, None)
-    record, pending = yield from run._pending()
+    record, pending = yield from run.pending()
     reader = Reader(run, -1 if after is None else int(after))
     reader.record = record
     last = reader.after + limit
@@ -57,32 +57,32 @@ def entries(run: Run, *, limit: int = 100, after: str | None = None) -> Op[Page[
     found = yield Read(lambda: reader.all_up_to(hi))
     for seq, kind, at, data in pending:
         if reader.after < seq <= last:
-            found.append(EntryContents(seq, kind, moment(at), run._journals.raw(data), pending=True))
+            found.append(EntryContents(seq, kind, moment(at), run.journals.raw(data), pending=True))
     newest = record.seq + len(pending)
     return Page(tuple(found), str(min(last, newest)) if last < newest else None)
 
 
-def _stream(run: Run, after: int | None, make: Callable[[Reader, str, Entry], T | None]) -> Any:
+def _stream(run: HeldRun, after: int | None, make: Callable[[Reader, str, Entry], T | None]) -> Any:
     check_seq("after", 0 if after is None else after)
     reader = Reader(run, -1 if after is None else after)
-    return _each_async(reader, make) if isinstance(run, Async) else _each(reader, make)
+    return _each_async(reader, make) if run.is_async else _each(reader, make)
 
 
 def _each(reader: Reader, make: Callable[[Reader, str, Entry], T | None]) -> Iterator[T]:
     while not reader.over:
-        yield from drive(reader.more(make), reader.run._committer)
+        yield from drive(reader.more(make), reader.run.committer)
 
 
 async def _each_async(reader: Reader, make: Callable[[Reader, str, Entry], T | None]) -> AsyncIterator[T]:
     while not reader.over:
-        for one in await drive_async(reader.more(make), reader.run._committer):
+        for one in await drive_async(reader.more(make), reader.run.committer):
             yield one
 
 
 class Reader:
     """Reads on in a run's journal, and keeps the state that was saved last, so that each save costs its own size."""
 
-    def __init__(self, run: Run, after: int) -> None:
+    def __init__(self, run: HeldRun, after: int) -> None:
         self.run = run
         self.after = after
         self.over = False
@@ -93,8 +93,8 @@ class Reader:
         """What came since; waits until there is something."""
         run = self.run
         while True:
-            heard = yield Read(run._engine.bell.heard)
-            self.record = record = yield Read(run._record)
+            heard = yield Read(run.engine.bell.heard)
+            self.record = record = yield Read(run.read_record)
             if self.after < record.seq:
                 found = yield Read(partial(self._read, make))
                 self.over = record.status in ENDED and self.after == record.seq
@@ -103,7 +103,7 @@ class Reader:
             if record.status in ENDED:
                 self.over = True
                 return []
-            yield Listen(run._engine.bell, heard, 1.0 if record.status is Status.RUNNING else None)
+            yield Listen(run.engine.bell, heard, 1.0 if record.status is Status.RUNNING else None)
 
     def _read(self, make: Callable[[Reader, str, Entry], T | None]) -> list[T]:
         record = self.record
@@ -111,7 +111,7 @@ class Reader:
         ranges = live_ranges(record.rewinds, record.seq)
         entries = [
             (uid, entry)
-            for uid, entry in self.run._journals.entries(record, self.after + 1, upto)
+            for uid, entry in self.run.journals.entries(record, self.after + 1, upto)
             if is_live(ranges, entry.seq)
         ]
         found = [one for uid, entry in entries if (one := make(self, uid, entry)) is not None]
@@ -121,7 +121,7 @@ class Reader:
     def all_up_to(self, hi: int) -> list[EntryContents]:
         """The entries that follow, also those that were abandoned."""
         found: list[EntryContents] = []
-        for uid, entry in self.run._journals.entries(self.record, self.after + 1, hi):
+        for uid, entry in self.run.journals.entries(self.record, self.after + 1, hi):
             try:
                 found.append(_event(self, uid, entry))
             except Redacted:
@@ -131,7 +131,7 @@ class Reader:
 
     def all_there_is(self) -> Iterator[EntryContents]:
         """The entries that came since, also those that were abandoned; it does not wait for more."""
-        self.record = record = self.run._record()
+        self.record = record = self.run.read_record()
         while self.after < record.seq:
             hi = min(self.after + CHUNK, record.seq)
             found = self.all_up_to(hi)
@@ -140,7 +140,7 @@ class Reader:
 
     def saved(self, uid: str, entry: Entry) -> Saved | None:
         """What an entry saved; None if it was erased, or builds on what was."""
-        data = self.run._journals.data(self.run.id, uid, entry)
+        data = self.run.journals.data(self.run.id, uid, entry)
         if "erased" in data:
             self._saved = None
             return None
@@ -150,7 +150,7 @@ class Reader:
         elif self._saved is not None and self._saved.snapshot == entry.state:
             tree = patch(self._saved.tree, data["d"])
         else:
-            self._saved = self.run._journals.state(self.record, entry.seq)
+            self._saved = self.run.journals.state(self.record, entry.seq)
             return self._saved
         self._saved = Saved(entry.seq, entry.at, tree, entry.state, 0, data.get("seconds"))
         return self._saved
@@ -161,7 +161,7 @@ class Reader:
 
 
 def _event(reader: Reader, uid: str, entry: Entry) -> EntryContents:
-    journals = reader.run._journals
+    journals = reader.run.journals
     if entry.kind == Kind.SAVED:
         saved = reader.saved(uid, entry)
         told = {"erased": True} if saved is None else {k: v for k, v in saved.told.items() if k not in _LARGE}
@@ -183,6 +183,6 @@ def _checkpoint(reader: Reader, uid: str, entry: Entry) -> Checkpoint | None:
     saved, record = reader.saved(uid, entry), reader.record
     if saved is None:
         return None
-    journals = reader.run._journals
+    journals = reader.run.journals
     steps = StepsAt(lambda: journals.fold(record, entry.seq))
     return Checkpoint(record, entry.seq, saved, journals, state_type(record), steps)

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.engine.access.operations import Async, Call, Op, Read
+from holdfast.engine.access.operations import Call, Op, Read
 from holdfast.engine.worker.dedup import Find
 from holdfast.errors import UsageError
 from holdfast.stores.user_transaction import Asking, Guest, Joining
 
 if TYPE_CHECKING:
-    from holdfast.engine.app import Holdfast
+    from holdfast.engine.access.client import Client
     from holdfast.kernel.model import Filter, RunRecord
 
 T = TypeVar("T")
 
 
-def join(hf: Holdfast, connection: Any) -> Op[Guest]:
+def join(client: Client, connection: Any) -> Op[Guest]:
     """The store as a guest on the user's connection; raises `UsageError` if it cannot be one."""
-    store = hf._store
+    store = client.store
     if not isinstance(store, Joining):
         raise UsageError(
             f"{store.place}: within= needs a store with SQL, sqlite:///path or postgresql://user@host/name"
         )
-    return (yield Read(lambda: store.join(connection, awaited=isinstance(hf, Async))))  # type: ignore[no-any-return]
+    return (yield Read(lambda: store.join(connection, awaited=client.is_async)))  # type: ignore[no-any-return]
 
 
 def through(asking: Asking[T]) -> Op[T]:

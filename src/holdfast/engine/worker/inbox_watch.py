@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError, LeaseLost, StoreUnusable
 from holdfast.stores.protocol import Telling
 
 if TYPE_CHECKING:
-    from holdfast.engine.app import Engine
+    from holdfast.engine.access.engine import Engine
     from holdfast.engine.workflow.execution import Execution
 
 MAX_EARLY = 1_000
@@ -123,7 +123,7 @@ class Watch:
         from holdfast.engine.control.cancel import asked_to_cancel
 
         run = execution.run
-        items = run._store.inbox(run.uid)
+        items = run.store.inbox(run.uid)
         if not items or execution.outcome is not None:
             return
         cancel = asked_to_cancel(run, items)

@@ -15,7 +15,7 @@ from holdfast.engine.workflow.declare import registered_names
 from holdfast.kernel.model import Limits, Order, RunRecord
 
 if TYPE_CHECKING:
-    from holdfast.engine.app import Engine
+    from holdfast.engine.access.engine import Engine
 
 
 class Intake:

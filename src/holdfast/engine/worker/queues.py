@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
+from holdfast.engine.access.client import Client
 from holdfast.engine.access.operations import Async, Op, Operable, Read
 from holdfast.engine.access.operations import Operation as operation
 from holdfast.engine.argument_checks import check_bounds, check_queue, check_texts, rate_of
@@ -23,7 +24,7 @@ from holdfast.stores.protocol import Store
 from holdfast.views import QueueInfo, moment
 
 if TYPE_CHECKING:
-    from holdfast.engine.app import Engine, Holdfast
+    from holdfast.engine.access.engine import Engine
 
 KIND = "queue"
 
@@ -172,7 +173,7 @@ class AsyncQueue(Queue, Async):
 
 
 def queue(
-    hf: Holdfast,
+    client: Client,
     name: str,
     *,
     limit: int | UnsetType | None = UNSET,
@@ -193,11 +194,11 @@ def queue(
     given: dict[str, Any] = {"limit": limit, "per_worker": per_worker, "per_key": per_key, "paused": paused}
     given = {field: value for field, value in given.items() if value is not UNSET}
     check_bounds(given)
-    handle = (AsyncQueue if isinstance(hf, Async) else Queue)(hf._engine, name)
+    handle = (AsyncQueue if client.is_async else Queue)(client.engine, name)
     if not isinstance(rate, UnsetType):
         given["rate"] = rate_of(rate)
     if given:
-        now = hf._store.clock.now()
+        now = client.store.clock.now()
         yield from handle._change(lambda before: _changed(before, given, now), by)
     return handle
 
@@ -209,11 +210,11 @@ def _changed(before: Settings, given: dict[str, Any], now: int) -> Settings:
     return replace(after, tokens=float(after.rate[0]), at=now) if after.rate else replace(after, tokens=0.0, at=0)
 
 
-def list_queues(hf: Holdfast) -> Op[tuple[QueueInfo, ...]]:
+def list_queues(client: Client) -> Op[tuple[QueueInfo, ...]]:
     """All queues that something is set about, or that have runs which have not ended; by name."""
-    settings = yield Read(lambda: read_settings(hf._store))
-    backlog = yield Read(hf._store.backlog)
-    now = hf._store.clock.now()
+    settings = yield Read(lambda: read_settings(client.store))
+    backlog = yield Read(client.store.backlog)
+    now = client.store.clock.now()
     known = {name: one for name, (one, _) in settings.items()}
     return tuple(
         queue_info(name, known.get(name, Settings()), backlog.get(name, Backlog()), now)

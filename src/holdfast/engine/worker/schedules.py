@@ -16,6 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from holdfast.codec import WrappedKey
+from holdfast.engine.access.client import Client
 from holdfast.engine.access.operations import Async, Op, Operable, Read, Settle
 from holdfast.engine.access.operations import Operation as operation
 from holdfast.engine.argument_checks import check_bounds, check_texts, tags_of
@@ -32,8 +33,7 @@ from holdfast.stores.protocol import Store
 from holdfast.views import ScheduleInfo, moment
 
 if TYPE_CHECKING:
-    from holdfast.engine.app import Engine, Holdfast
-    from holdfast.engine.run.handle import Run
+    from holdfast.engine.access.engine import Engine
 
 KIND = "schedule"
 CATCH_UP = ("one", "all", "none")
@@ -197,15 +197,18 @@ def fire_one(engine: Engine, document: Document) -> Op[Plan | None]:
 class Schedule(Operable):
     """A schedule of an open store. See `Holdfast.schedule`."""
 
-    def __init__(self, hf: Holdfast, id: str) -> None:
+    def __init__(self, client: Client, id: str) -> None:
         self.id = id
-        self._hf = hf
-        self._engine = hf._engine
-        self._store = hf._store
-        self._committer = hf._committer
+        self._client = client
+        self._engine = client.engine
+        self._store = client.store
+        self._committer = client.committer
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id!r}>"
+
+    def _presented(self, value: Any) -> Any:
+        return self._engine.upcalls.present(value, is_async=self._client.is_async)
 
     def _document(self) -> Document:
         document = self._store.document(KIND, self.id)
@@ -247,7 +250,7 @@ class Schedule(Operable):
         yield from self._change(resumed)
 
     @operation
-    def trigger(self, *, key: str | None = None) -> Op[Run]:
+    def trigger(self, *, key: str | None = None) -> Op[Any]:
         """Make a run of it now, beside those of its ticks; the run. It waits in the queue for a worker.
 
         With a ``key`` one is made for it, however often this is called.
@@ -257,7 +260,7 @@ class Schedule(Operable):
         name = f"schedule:{self.id}!{new_uid(self._store.clock) if key is None else key}"
         id, uid = yield from begin(self._engine, self.id, plan, name)
         self._engine.bell.ring()
-        return self._hf._run_class(self._engine, id, uid)
+        return self._client.run(id, uid)
 
     @operation
     def delete(self) -> Op[bool]:
@@ -287,7 +290,7 @@ class AsyncSchedule(Schedule, Async):
 
 
 def schedule(
-    hf: Holdfast,
+    client: Client,
     workflow: Workflow[..., Any],
     /,
     *args: Any,
@@ -310,11 +313,11 @@ def schedule(
     """
     how: dict[str, Any] = {"queue": queue, "priority": priority, "tags": tags, "deadline": deadline}
     timing: dict[str, Any] = {"tz": tz, "catch_up": catch_up, "paused": paused}
-    return (yield from set_schedule(hf, workflow, args, kwargs, cron=cron, id=id, **timing, **how))
+    return (yield from set_schedule(client, workflow, args, kwargs, cron=cron, id=id, **timing, **how))
 
 
 def set_schedule(
-    hf: Holdfast,
+    client: Client,
     workflow: Workflow[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -332,12 +335,12 @@ def set_schedule(
 ) -> Op[Schedule]:
     """`schedule`, with the arguments of the workflow apart, whatever they are called. ``by`` is who does it."""
     check_texts(by=by)
-    beginning = checked(hf, workflow, tuple(args), dict(kwargs), deadline)
+    beginning = checked(client, workflow, tuple(args), dict(kwargs), deadline)
     place = checked_place(queue, priority)
     _check(id, cron, tz, catch_up, paused)
-    hf._codec.refuse_secrets(msgspec.json.encode([id, tags_of(tags), place.queue, by]), "schedule")
-    now, uid = hf._store.clock.now(), new_uid(hf._store.clock)
-    key = hf._journals.new_key(uid)
+    client.codec.refuse_secrets(msgspec.json.encode([id, tags_of(tags), place.queue, by]), "schedule")
+    now, uid = client.store.clock.now(), new_uid(client.store.clock)
+    key = client.journals.new_key(uid)
     given = beginning.given
     data = {"args": given.args, "kwargs": given.kwargs, "definition": given.digest}
     made = Plan(
@@ -353,16 +356,16 @@ def set_schedule(
         tags=tags_of(tags),
         catch_up=catch_up,
         paused=paused is True,
-        input=hf._journals.seal(uid, key is not None, _PLACE, data, f"arguments of {beginning.workflow}"),
+        input=client.journals.seal(uid, key is not None, _PLACE, data, f"arguments of {beginning.workflow}"),
         key_id=key.key_id if key else None,
         key_blob=key.blob if key else None,
         next_at=next_tick(cron, tz, now),
         set_at=now,
         set_by=by,
     )
-    yield Read(lambda: change(hf._store, id, lambda before: _declared(hf._engine, id, before, made, paused)))
-    yield Read(hf._engine.bell.announce)
-    return (AsyncSchedule if isinstance(hf, Async) else Schedule)(hf, id)
+    yield Read(lambda: change(client.store, id, lambda before: _declared(client.engine, id, before, made, paused)))
+    yield Read(client.engine.bell.announce)
+    return (AsyncSchedule if client.is_async else Schedule)(client, id)
 
 
 def _declared(engine: Engine, id: str, before: Plan | None, made: Plan, paused: bool | UnsetType) -> Plan:
@@ -399,15 +402,15 @@ def _check(id: Any, cron: Any, tz: Any, catch_up: Any, paused: Any) -> None:
     check_cron(cron, tz)
 
 
-def schedules(hf: Holdfast) -> Op[tuple[ScheduleInfo, ...]]:
+def schedules(client: Client) -> Op[tuple[ScheduleInfo, ...]]:
     """All schedules, by id."""
-    found = yield Read(lambda: hf._store.documents(KIND))
-    return tuple(schedule_info(one.name, read_plan(hf._store, one)) for one in found)
+    found = yield Read(lambda: client.store.documents(KIND))
+    return tuple(schedule_info(one.name, read_plan(client.store, one)) for one in found)
 
 
-def get_schedule(hf: Holdfast, id: str) -> Op[Schedule]:
+def get_schedule(client: Client, id: str) -> Op[Schedule]:
     """The schedule of this id; raises `ScheduleNotFound` if there is none."""
-    handle = (AsyncSchedule if isinstance(hf, Async) else Schedule)(hf, id)
+    handle = (AsyncSchedule if client.is_async else Schedule)(client, id)
     yield Read(handle._document)
     return handle
 

@@ -39,8 +39,8 @@ from holdfast.kernel.rules import LIVE, SUSPECT, tries_alone
 from holdfast.stores.protocol import Telling
 
 if TYPE_CHECKING:
-    from holdfast.engine.app import Engine
-    from holdfast.engine.run.handle import Run
+    from holdfast.engine.access.engine import Engine
+    from holdfast.engine.access.held_run import HeldRun
     from holdfast.engine.workflow.execution import Execution
 
 LISTEN = 1.0  # seconds; after that it looks for the dead, where nobody knows when a lease ends
@@ -216,12 +216,10 @@ class Crew:
     def _is_ours(self, record: RunRecord) -> bool:
         return record.queue in self._queues and record.workflow in registered_names()
 
-    async def _drive(self, record: RunRecord, how: Callable[[Run, RunRecord], Op[None]]) -> None:
-        from holdfast.engine.run.handle import AsyncRun
-
+    async def _drive(self, record: RunRecord, how: Callable[[HeldRun, RunRecord], Op[None]]) -> None:
         uid = record.uid
         try:
-            run = AsyncRun(self._engine, record.id, uid)
+            run = HeldRun(self._engine, record.id, uid, is_async=True)
             await drive_async((give_back if self._stopping else how)(run, record), self._engine.committer)
             self._rests.pop(uid, None)
         except RunNotFound:

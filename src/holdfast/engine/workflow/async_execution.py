@@ -46,8 +46,8 @@ from holdfast.kernel.model import Append
 
 if TYPE_CHECKING:
     from holdfast.engine.access.commit import Ticket
+    from holdfast.engine.access.held_run import HeldRun
     from holdfast.engine.access.lease import Lease
-    from holdfast.engine.run.handle import Run
 
 T = TypeVar("T")
 LOOK_AGAIN = 0.05  # seconds after which a workflow that was not quiet is looked at again
@@ -65,7 +65,7 @@ _driven: Counter[int] = Counter()  # how many workflows are driven by the loop o
 class AsyncExecution(Execution):
     """A workflow of tasks that is being driven under a lease."""
 
-    def __init__(self, run: Run, lease: Lease, workflow: Workflow[..., Any]) -> None:
+    def __init__(self, run: HeldRun, lease: Lease, workflow: Workflow[..., Any]) -> None:
         super().__init__(run, lease, workflow)
         self.tasks: set[asyncio.Task[Any]] = set()
         self._scopes: dict[asyncio.Task[Any], Scope] = {}
@@ -293,12 +293,11 @@ class AsyncExecution(Execution):
             self._drainer = self._loop.create_task(self._drain(), context=Context())
 
     async def _drain(self) -> None:
-        from holdfast.engine.control.questions import drain
 
         try:
             while self._has_mail:  # also what came while the last of it was being written
                 self._has_mail = False
-                await drive_async(drain(self.run, self.lease), self.committer)
+                await drive_async(self.run.drain(self.lease), self.committer)
         except Exception as error:  # whatever it is, who drives the run gets to see it
             self.stop(Aborted(error))
         finally:

@@ -39,8 +39,8 @@ from holdfast.kernel.model import Append, Kind
 
 if TYPE_CHECKING:
     from holdfast.engine.access.commit import Ticket
+    from holdfast.engine.access.held_run import HeldRun
     from holdfast.engine.access.lease import Lease
-    from holdfast.engine.run.handle import Run
     from holdfast.engine.workflow.branches import Threads
 
 UNWINDS = 1000  # that were caught by the workflow, until that is told
@@ -50,14 +50,14 @@ T = TypeVar("T")
 class Execution:
     """A workflow that is being driven under a lease."""
 
-    def __init__(self, run: Run, lease: Lease, workflow: Workflow[..., Any]) -> None:
+    def __init__(self, run: HeldRun, lease: Lease, workflow: Workflow[..., Any]) -> None:
         self.run = run
         self.lease = lease
         self.workflow = workflow
-        self.engine = run._engine
-        self.codec = run._codec
-        self.committer = run._committer
-        self.clock = run._store.clock
+        self.engine = run.engine
+        self.codec = run.codec
+        self.committer = run.committer
+        self.clock = run.store.clock
         self.outcome: Outcome | None = None
         self.active: dict[str, float] = {}  # the steps that run now, and since when
         self.in_flight: dict[str, float] = {}  # those of them that have an effect, and how long that is awaited
@@ -405,7 +405,7 @@ class Execution:
         if type(tree) is not dict and type(tree) is not list:
             return tree
         try:
-            return self.run._journals.value(self.run.id, tree, f"result of {key}", as_type)
+            return self.run.journals.value(self.run.id, tree, f"result of {key}", as_type)
         except ValueRefused as error:  # it is here that something is missing, and not in the workflow
             self.park(f"what was recorded cannot be read here: {error}; then run.unblock()")
 
@@ -502,9 +502,8 @@ class Execution:
 
     def take_in(self) -> Op[None]:
         """Move what waits in the inbox into the journal."""
-        from holdfast.engine.control.questions import drain
 
-        if (yield from self.unharmed(drain(self.run, self.lease))) and self.waits:
+        if (yield from self.unharmed(self.run.drain(self.lease))) and self.waits:
             self.stir()
 
     def unharmed(self, operation: Op[T]) -> Op[T]:

@@ -80,7 +80,7 @@ def once(
     data: Data,
 ) -> Op[Any]:
     """One attempt, and its result in the journal. What cannot be kept is an error of the step."""
-    yield from execution.unharmed(execution.run._confirm(execution.lease))
+    yield from execution.unharmed(execution.run.confirm(execution.lease))
     token = current_scope.set(Scope(execution, "", (key, attempt)))
     execution.active[key] = since = time.monotonic()
     cancellation = None
@@ -146,7 +146,7 @@ def _transact(
     data: Data,
 ) -> Op[Any]:
     """Run the step inside of the transaction that commits its entry."""
-    yield from execution.run._catch_up(execution.lease)
+    yield from execution.run.catch_up(execution.lease)
     result: list[Any] = []
     raised: list[Exception] = []
 
@@ -200,7 +200,7 @@ def retry_later(
 def fail(execution: Execution, key: str, data: Data, error: Exception) -> Op[int]:
     """Journal that a call has failed for good; the number of the entry."""
     execution.failed.append((error, key))
-    said = account_of(error, execution.codec, execution.run._journals.max_bytes)
+    said = account_of(error, execution.codec, execution.run.journals.max_bytes)
     return (yield from execution.write([(Kind.RAISED, {**data, "final": True, **said})]))
 
 

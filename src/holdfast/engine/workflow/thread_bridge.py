@@ -34,7 +34,7 @@ class Bridge:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self._committer: Committer = scope.execution.run._committer
+        self._committer: Committer = scope.execution.run.committer
         self._loop = asyncio.get_running_loop()
         self._wish: asyncio.Future[Wish | None] = self._loop.create_future()  # None: the function has ended
         self._ended: asyncio.Future[None] = self._loop.create_future()

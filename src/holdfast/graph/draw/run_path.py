@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def drawn(run: Run) -> tuple[Topology, Path] | None:
     """What is drawn of a run, from what it saved itself; None if it saved nothing, or is no run of a graph."""
-    record = run._record()
-    saved = run._journals.state(record)
+    record = run.held.read_record()
+    saved = run.held.journals.state(record)
     if saved is None or "graph" not in saved.tree:
         return None
     return topology_of(saved.tree), path_of(saved.tree, failed=record.status is Status.FAILED)

@@ -25,6 +25,7 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
 
 from holdfast.engine.access.operations import Nap, Op, Read, Settle, drive
 from holdfast.engine.log import WARNING, tell
+from holdfast.engine.run.finding import creation
 from holdfast.errors import Claimed, HoldfastError, LeaseLost
 from holdfast.integrations.langgraph.thread_writer import Pen
 from holdfast.integrations.langgraph.threads import CLOCK, WORKFLOW, Act, Threads, check_goes_on, keep, submitted
@@ -189,7 +190,7 @@ class Guard:
         threads = self._threads
         record = yield Read(lambda: threads.record(thread))
         if record is None:
-            first = threads.hf._first(thread, WORKFLOW, None, {})
+            first = creation(threads.hf.client, thread, WORKFLOW, None, {})
             record = yield Settle(threads.committer.submit(first))
         check_goes_on(record)
         worker = yield Read(threads.engine.worker.ready)

@@ -27,9 +27,10 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.codec import Keyring, Tree
 from holdfast.engine.access.commit import Ticket
+from holdfast.engine.access.engine import MAX_BYTES
 from holdfast.engine.access.heartbeat import DEFAULT_LEASE
 from holdfast.engine.access.operations import Op, Read, drive, drive_async
-from holdfast.engine.app import MAX_BYTES, Holdfast, open
+from holdfast.engine.app import Holdfast, open
 from holdfast.errors import UsageError
 from holdfast.integrations.langgraph import listing, reading, threads_admin
 from holdfast.integrations.langgraph.grown_list import Look

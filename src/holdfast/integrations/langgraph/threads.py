@@ -14,6 +14,7 @@ from typing import TypeVar
 from holdfast.engine.access.commit import Ticket
 from holdfast.engine.access.operations import Nap, Op, Read, Settle, drive
 from holdfast.engine.app import Holdfast
+from holdfast.engine.run.finding import creation
 from holdfast.errors import DefinitionChanged, LeaseLost, RunBlocked, RunEnded, RunNotFound
 from holdfast.integrations.langgraph import layout
 from holdfast.integrations.langgraph.index import Index
@@ -42,9 +43,9 @@ class Threads:
 
     def __init__(self, hf: Holdfast) -> None:
         self.hf = hf
-        self.engine = hf._engine
-        self.store = hf._store
-        self.journals = hf._journals
+        self.engine = hf.client.engine
+        self.store = hf.client.store
+        self.journals = hf.client.journals
         self.committer = hf._committer
         self._lock = threading.RLock()
         self._pens: OrderedDict[str, Pen] = OrderedDict()
@@ -161,7 +162,7 @@ class Threads:
         record = None if id in self._absent else (yield from self.writable(id))
         self._absent.discard(id)  # if it is there after all, that is found out when it is made
         if record is None:
-            pen = Pen.of_new(self.hf._first(id, WORKFLOW, None, {}), self.journals, self.committer)
+            pen = Pen.of_new(creation(self.hf.client, id, WORKFLOW, None, {}), self.journals, self.committer)
         else:
             saved = yield Read(lambda: self.journals.state(record))
             pen = Pen(record, saved, self.journals, self.committer)

@@ -21,7 +21,6 @@ from holdfast.engine.access.commit import Ticket
 from holdfast.engine.access.operations import Op, Read, Settle
 from holdfast.engine.control.erase import erasure_of
 from holdfast.engine.control.fork import fork
-from holdfast.engine.run.handle import Run
 from holdfast.errors import LeaseLost, Redacted, RunNotFound, UsageError
 from holdfast.integrations.langgraph.index import Found, Index
 from holdfast.integrations.langgraph.listing import every_thread
@@ -48,7 +47,7 @@ def copy(threads: Threads, source: str, target: str) -> Op[None]:
         record = yield Read(lambda: threads.record(source))
         if record is None:
             raise RunNotFound(source, "there is no such thread, so it cannot be copied")
-        yield from fork(Run(threads.engine, record.id, record.uid), id=target)
+        yield from fork(threads.hf.client.run(record.id, record.uid), id=target)
         now = yield Read(partial(threads.store.journal, record.uid))  # also if it was deleted meanwhile
         if now is not None and now.chapter == record.chapter:
             return

@@ -45,7 +45,7 @@ def given_to(run: Run, info: RunInfo) -> Given:
 def _input(run: Run) -> tuple[int, dict[str, Any]]:
     """The entry that has the input, and what it says: of a fork that began with another one, that it is a fork."""
     first = run.entry(0).contents
-    for link in reversed(run._record().lineage):
+    for link in reversed(run.held.read_record().lineage):
         if (given := run.entry(link.upto + 1).contents.get("input")) is not None:
             return link.upto + 1, {**first, **given}
     return 0, first

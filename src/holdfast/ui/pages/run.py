@@ -77,7 +77,7 @@ class Head(Struct, frozen=True):
 def head(ask: Ask) -> Head:
     """The head of the pages of the run that is asked for."""
     run = ask.run
-    record, info = run._record(), run.info()
+    record, info = run.held.read_record(), run.info()
     unread = f"It is encrypted with key {record.key_id!r}, which this server does not have." if _locked(run) else None
     return Head(info, standing(ask.hf, info), etag_of(record), info.status in ENDED, unread)
 
@@ -146,7 +146,7 @@ def newest_outputs(run: Run, info: RunInfo) -> list[Output]:
     """The newest notes and values that the run emitted, the newest first."""
     after = str(info.seq - _LOOKED_THROUGH) if info.seq >= _LOOKED_THROUGH else None
     found = list(run.outputs(after=after, limit=_LOOKED_THROUGH))
-    codec = run._codec
+    codec = run.held.codec
     return [replace(one, value=codec.raw(codec.encode(one.value, "output"))) for one in found[::-1][:OUTPUTS]]
 
 

@@ -57,10 +57,10 @@ def standing(hf: Holdfast, info: RunInfo) -> Standing:
 
 def standings(hf: Holdfast, infos: Sequence[RunInfo]) -> list[Standing]:
     """How each of the runs stands."""
-    alive = living(hf._store, {info.status for info in infos})
+    alive = living(hf.client.store, {info.status for info in infos})
     late = datetime.now(UTC) - SOON
     ready = [info for info in infos if info.status is Status.READY and info.updated_at < late]
-    idle = neglected(hf._store, {info.queue for info in ready if info.queue is not None})
+    idle = neglected(hf.client.store, {info.queue for info in ready if info.queue is not None})
     dead = {info.id for info in infos if has_died(info, alive)}
     rolling = rolling_back(hf, infos, dead)
     return [

@@ -14,7 +14,7 @@ def queues(ask: Ask) -> Response:
     """All queues: how deep they are, and what is set about them."""
     found: shapes.Queues = ask.perform("list_queues")
     late = [one.name for one in found.items if one.oldest is not None and one.oldest > SOON.total_seconds()]
-    idle = neglected(ask.hf._store, late)
+    idle = neglected(ask.hf.client.store, late)
     return ask.render("queues.html", title="Queues", live="store", queues=found.items, idle=idle)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from holdfast.engine.run.handle import run_info
+from holdfast.engine.run.reading import run_info
 from holdfast.kernel.model import RunRecord, Status
 from holdfast.ui.shapes.common import At, Rate
 from holdfast.views import Effect, EntryInfo, PlannedUndo, Question, QueueInfo, RollbackReport, ScheduleInfo, StepInfo

@@ -1,0 +1,22 @@
+"""Deleting a run."""
+
+from __future__ import annotations
+
+from holdfast.engine.access.held_run import HeldRun
+from holdfast.engine.access.operations import Op, Read
+from holdfast.errors import (
+    RunBlocked,
+)
+from holdfast.kernel.model import Status
+
+
+def delete(run: HeldRun) -> Op[bool]:
+    """Delete the run; False if it was gone already. While forks share its history, the entries stay for them.
+
+    Raises `Claimed` while a live worker holds it, and `RunBlocked` in the middle of a rollback: its journal says
+    which effects are still there.
+    """
+    record = yield Read(lambda: run.store.journal(run.uid))
+    if record is not None and record.rollback is not None and record.status is Status.BLOCKED:
+        raise RunBlocked(run.id, f"{record.reason}. Deleting it would forget what was not undone")
+    return bool((yield Read(lambda: run.store.delete(run.uid))))

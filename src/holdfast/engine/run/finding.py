@@ -1,0 +1,146 @@
+"""Finding runs: by id, by filters, and made if there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import datetime
+from typing import Any
+
+from holdfast.engine.access.client import Client
+from holdfast.engine.access.held_run import HeldRun
+from holdfast.engine.access.operations import Op, Read, Settle
+from holdfast.engine.argument_checks import (
+    check_runs_page,
+    check_texts,
+    micros_of,
+    statuses_of,
+    tags_of,
+)
+from holdfast.engine.control.audit import audit as audit_run
+from holdfast.engine.run.reading import run_info
+from holdfast.errors import (
+    DefinitionChanged,
+    RunNotFound,
+)
+from holdfast.kernel.clock import new_uid
+from holdfast.kernel.journal import Data, genesis, next_entry
+from holdfast.kernel.model import Create, Filter, Kind, RunRecord, Status
+from holdfast.kernel.rules import check_id
+from holdfast.views import AuditReport, Page, RunInfo
+
+BLOCKED_SEEN = 1000  # runs that are looked at to find the children which others of a page wait for
+
+
+def run(
+    client: Client,
+    id: str,
+    *,
+    workflow: str | None = None,
+    definition: Any = None,
+    tags: Mapping[str, str] | None = None,
+) -> Op[HeldRun]:
+    """The run of this id, made if there is none.
+
+    ``workflow`` names what the run is a run of, and ``definition`` is anything that describes it (its steps,
+    its version): a run that was made for another one is refused with `DefinitionChanged`.
+    """
+    check_id(id)
+    check_texts(workflow=workflow)
+    labels = tags_of(tags)
+    digest = client.codec.digest(client.codec.encode(definition, "definition")) if definition is not None else None
+    record = yield Read(lambda: client.store.get(id))
+    if record is None:
+        create = creation(client, id, workflow, digest, labels)
+        record = yield Settle(client.committer.submit(create))
+    _check_same(client, record, workflow, digest)
+    return client.run(record.id, record.uid)
+
+
+def creation(client: Client, id: str, workflow: str | None, digest: str | None, tags: dict[str, str]) -> Create:
+    """What makes a run that is driven by hand."""
+    now = client.store.clock.now()
+    uid = new_uid(client.store.clock, now)
+    key = client.journals.new_key(uid)
+    data: Data = {"definition": digest}
+    payload = client.journals.seal(uid, key is not None, f"0/{Kind.CREATED}", data, "run")
+    root = genesis(uid)
+    record = RunRecord(
+        uid=uid,
+        id=id,
+        created_at=now,
+        root=root,
+        workflow=workflow,
+        tags=tags,
+        key_id=key.key_id if key else None,
+        key_blob=key.blob if key else None,
+    )
+    return client.journals.create(record, (next_entry(root, 0, Kind.CREATED, now, None, payload),))
+
+
+def _check_same(client: Client, record: RunRecord, workflow: str | None, digest: str | None) -> None:
+    if workflow is not None and record.workflow != workflow:
+        raise DefinitionChanged(
+            record.id, f"it is a run of workflow {record.workflow!r}, not of {workflow!r}; use another id"
+        )
+    if digest is not None:
+        uid, first = client.journals.entry(record, 0)
+        made_for = client.journals.data(record.id, uid, first).get("definition")
+        if made_for != digest:
+            raise DefinitionChanged(
+                record.id,
+                "it was made for another definition; open it without definition= to go on all the same, or use "
+                "another id",
+            )
+
+
+def get(client: Client, id: str) -> Op[HeldRun]:
+    """The run of this id; raises `RunNotFound` if there is none."""
+    record = yield Read(lambda: client.store.get(check_id(id)))
+    if record is None:
+        raise RunNotFound(
+            id,
+            f"there is no such run in {client.store.place}; hf.start(workflow, ..., id={id!r}) would make it, or "
+            f"hf.run({id!r}) for a loop of your own",
+        )
+    return client.run(record.id, record.uid)
+
+
+def runs(
+    client: Client,
+    *,
+    status: Status | str | Collection[Status | str] | None = None,
+    workflow: str | None = None,
+    tags: Mapping[str, str] | None = None,
+    prefix: str | None = None,
+    created_from: datetime | None = None,
+    created_before: datetime | None = None,
+    limit: int = 50,
+    after: str | None = None,
+) -> Op[Page[RunInfo]]:
+    """Runs, newest first, filtered and paged: give the page's ``next`` as ``after=``."""
+    check_texts(workflow=workflow, prefix=prefix)
+    check_runs_page(limit, after)
+    filter = Filter(
+        statuses=statuses_of("status", status),
+        workflow=workflow,
+        tags=tuple(sorted(tags_of(tags).items())),
+        prefix=prefix,
+        created_from=micros_of("created_from", created_from),
+        created_before=micros_of("created_before", created_before),
+    )
+    found = yield Read(lambda: client.store.find(filter, before=after, limit=limit + 1))
+    blocked: dict[str | None, RunRecord] = {}  # by the parents that wait for them
+    if any(record.status is Status.WAITING and record.queue is not None for record in found[:limit]):
+        stuck = Filter(statuses=(Status.BLOCKED,))
+        blocked = {one.parent: one for one in (yield Read(lambda: client.store.find(stuck, limit=BLOCKED_SEEN)))}
+    page = [
+        run_info(record, blocked.get(record.uid) if record.status is Status.WAITING else None)
+        for record in found[:limit]
+    ]
+    return Page(tuple(page), page[-1].uid if len(found) > limit else None)
+
+
+def audit(client: Client, run: Any, *, head: str | None = None) -> Op[AuditReport]:
+    """Verify a run's journal; ``run`` is its id or its handle. See `Run.audit`."""
+    held = (yield from get(client, run)) if isinstance(run, str) else run.held
+    return (yield from audit_run(held, head=head))
