@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Holdfast, Run, Status
+from holdfast import Holdfast, Status
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.errors import (
     Claimed,
     DefinitionChanged,
@@ -438,7 +439,7 @@ def test_what_a_run_waits_for_is_told_as_it_looks_from_here(hf: Holdfast, monkey
 
     run = hf.enqueue(hello, id="hello-1")
     assert run.info().reason is None
-    monkeypatch.setattr("holdfast.engine.run.handle.registered_names", frozenset)
+    monkeypatch.setattr("holdfast.engine.run.reading.registered_names", frozenset)
     assert run.info().reason == (
         "waits for a process that declares workflow 'hello', as this one does not; a worker that does goes on with it"
     )
@@ -453,7 +454,7 @@ def test_a_store_that_cannot_give_up_its_claims_is_closed(opened: Any, monkeypat
         yield
 
     with monkeypatch.context() as patched:
-        patched.setattr(Run, "_let_go", full)
+        patched.setattr(HeldRun, "release", full)
         with pytest.raises(StoreFull):
             hf.close()
     with pytest.raises(StoreUnusable):

@@ -14,11 +14,12 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterator
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.engine.access.client import Client
 from holdfast.engine.access.journal_reader import check_gapless
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.worker import queues, schedules
@@ -28,9 +29,6 @@ from holdfast.kernel.journal import verify
 from holdfast.kernel.model import ENDED, Entry, Filter, Item, RunRecord, Status
 from holdfast.kernel.rules import check_id
 from holdfast.stores.protocol import READER, Store
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.client import Client
 
 FORMAT = "holdfast backup"
 RESTORED = "restored from a backup, so it may be a copy of a run that goes on elsewhere"

@@ -22,12 +22,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engine.access.client import Client
+from holdfast.engine.access.engine import Engine
 from holdfast.engine.access.operations import Listen, Op, Read
 from holdfast.engine.admin.backup import Archived, archived_run
 from holdfast.engine.admin.move_documents import beside, move_documents
@@ -48,9 +49,6 @@ from holdfast.kernel.model import ENDED, Append, Change, Filter, Kind, RunRecord
 from holdfast.kernel.rules import ANY, departed, matches, moved
 from holdfast.stores.protocol import Store
 from holdfast.views import LeftBehind, MoveReport
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.engine import Engine
 
 LOOK_AGAIN = 1.0  # seconds after which runs that somebody held are tried again, at the latest
 PAGE = 500

@@ -10,11 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.engine.access.client import Client
 from holdfast.engine.access.offload import aside
 from holdfast.engine.access.operations import Call, Nap, Op, Read, Request
 from holdfast.engine.worker import queues, schedules
@@ -24,9 +25,6 @@ from holdfast.kernel.clock import new_uid
 from holdfast.kernel.model import Document
 from holdfast.stores.protocol import Store
 from holdfast.views import LeftBehind, MoveReport
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.client import Client
 
 AHEAD = 500_000  # microseconds that a tick must be away: more than clocks on the way to a store differ
 SOON = 0.1  # seconds until one that is too near is looked at again

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from holdfast.codec import left_of, redacted_digest
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.operations import Op, Read
 from holdfast.errors import RunDamaged, UsageError
 from holdfast.kernel.journal import payload_digest
 from holdfast.kernel.model import Kind, RunRecord
 from holdfast.views import AuditReport
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.held_run import HeldRun
 
 
 def audit(run: HeldRun, *, head: str | None = None) -> Op[AuditReport]:

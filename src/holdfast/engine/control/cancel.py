@@ -6,9 +6,9 @@ Whoever can claim the run does it; a run that somebody else drives finds the wis
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from holdfast.codec import to_text
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.argument_checks import check_texts
@@ -22,9 +22,6 @@ from holdfast.errors import Claimed, InboxNotEmpty, RunBlocked, RunEnded, UsageE
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import ENDED, Change, Item, Kind, RunRecord, Status
 from holdfast.kernel.rules import LIVE
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.held_run import HeldRun
 
 
 def asked_to_cancel(run: HeldRun, items: list[Item]) -> Cancelled | None:

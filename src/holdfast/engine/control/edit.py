@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.codec import to_text
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease, Overtaken
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.argument_checks import check_texts
@@ -17,7 +18,6 @@ from holdfast.kernel.rules import LIVE
 
 if TYPE_CHECKING:
     from holdfast.engine.access.commit import Ticket
-    from holdfast.engine.access.held_run import HeldRun
     from holdfast.engine.access.journal_reader import Saved
 
 _ALLOWED = LIVE | {Status.BLOCKED, Status.FAILED}

@@ -9,9 +9,9 @@ The record of a parked run says why it was parked, and may quote what is erased.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from holdfast.codec import left_of, redaction
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.journal_reader import Journals
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.argument_checks import check_seq
@@ -19,9 +19,6 @@ from holdfast.errors import UsageError
 from holdfast.kernel.journal import Data, erased, payload_digest
 from holdfast.kernel.model import Change, Entry, Kind, RunRecord, Status
 from holdfast.kernel.rules import ANY
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.held_run import HeldRun
 
 ERASED_REASON = (
     "why it was blocked was erased with what it quoted; run.effects() tells what is uncertain, run.resolve(key, ...) "

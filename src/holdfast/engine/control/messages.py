@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.engine.access.engine import Engine
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.argument_checks import check_texts
 from holdfast.errors import RunEnded, UsageError
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import ENDED, RunRecord
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.engine import Engine
-    from holdfast.engine.access.held_run import HeldRun
 
 
 def send(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.operations import Op, Read
 from holdfast.errors import QuestionClosed, UsageError
 from holdfast.forms import Form, check_answer, form, load_form, store_form
@@ -12,10 +13,6 @@ from holdfast.kernel.fold import Asked, question_id
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import ENDED, Change, Kind, Status
 from holdfast.views import Field, Question, moment
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.held_run import HeldRun
-
 
 CLOSED = ENDED | {Status.AWAY}  # nothing is added to the journal of such a run from here
 INTERRUPT = "interrupt:"  # what the keys of questions begin with that `resume` answers

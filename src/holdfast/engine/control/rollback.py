@@ -16,6 +16,8 @@ from functools import partial
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.access.held_run import HeldRun
+from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Call, Nap, Op, Read
 from holdfast.engine.argument_checks import check_seq, check_texts
 from holdfast.engine.control.undo import check_findable, find, is_at_hand
@@ -33,8 +35,6 @@ from holdfast.kernel.rules import LIVE
 from holdfast.views import PlannedUndo, RollbackPlan, RollbackReport
 
 if TYPE_CHECKING:
-    from holdfast.engine.access.held_run import HeldRun
-    from holdfast.engine.access.lease import Lease
     from holdfast.kernel.model import RunRecord
 
 # What a rollback is refused with before it begins. Nothing was done then.

@@ -14,6 +14,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.client import Client
+from holdfast.engine.access.held_run import HeldRun
+from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.workflow.declare import Workflow
 from holdfast.engine.workflow.execution import Execution
@@ -44,8 +46,6 @@ from holdfast.kernel.rules import LIVE, MAX_ID
 from holdfast.stores.protocol import Store
 
 if TYPE_CHECKING:
-    from holdfast.engine.access.held_run import HeldRun
-    from holdfast.engine.access.lease import Lease
     from holdfast.engine.execute.inputs import Input
 
 MAX_DEPTH = 20  # a child of a sync workflow is driven in place, so each costs some of Python's own depth

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Call, Op, Read, drive
 from holdfast.engine.control.cancel import asked_to_cancel, cancel_driven
@@ -49,9 +50,6 @@ from holdfast.errors import (
 from holdfast.kernel.fold import Fold
 from holdfast.kernel.model import Change, Kind, RunRecord, Status
 from holdfast.kernel.rules import tries_alone
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.held_run import HeldRun
 
 PATIENCE = 5.0  # seconds for a thread to come to a safe point, when whoever waits for it is cancelled
 

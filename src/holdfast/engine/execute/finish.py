@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.control.rollback import REFUSALS, begin_rollback
@@ -14,9 +15,6 @@ from holdfast.engine.workflow.failures import account_of
 from holdfast.errors import InboxNotEmpty, UndoFailed, ValueRefused
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import Change, Kind, Status
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.held_run import HeldRun
 
 # Of the input, when a workflow begins anew.
 CARRIED_ON = ("version", "module", "deadline", "seconds", "parent", "depth", "trace")

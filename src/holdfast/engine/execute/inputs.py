@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from holdfast.codec import Codec, Tree
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.workflow.declare import Workflow
 from holdfast.errors import Redacted
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.held_run import HeldRun
 
 QUEUE = "default"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.operations import Listen, Op, Read
 from holdfast.engine.argument_checks import check_options
 from holdfast.engine.control.questions import let_go_on, questions
@@ -19,9 +20,6 @@ from holdfast.errors import Redacted, RunBlocked, RunCancelled, RunEnded, TimedO
 from holdfast.kernel.clock import SystemClock
 from holdfast.kernel.model import ENDED, RunRecord, Status
 from holdfast.kernel.rules import check_here
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.held_run import HeldRun
 
 LOOK_FOR_DEAD = 1.0  # seconds
 WONDER = 5.0  # seconds of waiting, until it is told what for

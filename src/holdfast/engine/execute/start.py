@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.client import Client
+from holdfast.engine.access.engine import Engine
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Op, Read, Settle
 from holdfast.engine.argument_checks import (
@@ -33,8 +35,6 @@ from holdfast.kernel.rules import check_here, check_id
 
 if TYPE_CHECKING:
     from holdfast.engine.access.commit import Ticket
-    from holdfast.engine.access.engine import Engine
-    from holdfast.engine.access.held_run import HeldRun
     from holdfast.stores.user_transaction import Connection, Guest
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from holdfast.engine.access.held_run import HeldRun
+from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Call, Op, Read
 from holdfast.engine.control.undo import name_of
 from holdfast.engine.workflow.failures import one_line
@@ -23,10 +25,6 @@ from holdfast.kernel.journal import Data
 from holdfast.kernel.model import Kind, Status
 from holdfast.kernel.rules import LIVE
 from holdfast.views import Effect, moment
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.held_run import HeldRun
-    from holdfast.engine.access.lease import Lease
 
 
 def once(

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.operations import Listen, Op, Read, drive, drive_async
 from holdfast.engine.argument_checks import check_history_page, check_seq, check_texts
 from holdfast.engine.workflow.outcomes import Unwind
@@ -17,7 +18,6 @@ from holdfast.kernel.rules import check_here
 from holdfast.views import Output, Page, StepInfo, moment
 
 if TYPE_CHECKING:
-    from holdfast.engine.access.held_run import HeldRun
     from holdfast.engine.workflow.execution import Execution
 
 CHUNK = 200  # entries that are read at a time

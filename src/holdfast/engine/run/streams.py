@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.codec import patch
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.journal_reader import Saved
 from holdfast.engine.access.operations import Listen, Op, Read, drive, drive_async
 from holdfast.engine.argument_checks import check_history_page, check_seq
@@ -17,9 +18,6 @@ from holdfast.kernel.journal import is_live, live_ranges
 from holdfast.kernel.model import ENDED, Entry, Kind, RunRecord, Status
 from holdfast.kernel.rules import check_here
 from holdfast.views import EntryContents, Page, moment
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.held_run import HeldRun
 
 CHUNK = 200  # entries that are read at a time
 T = TypeVar("T")

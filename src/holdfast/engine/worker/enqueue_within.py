@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.engine.access.client import Client
 from holdfast.engine.access.operations import Call, Op, Read
 from holdfast.engine.worker.dedup import Find
 from holdfast.errors import UsageError
 from holdfast.stores.user_transaction import Asking, Guest, Joining
 
 if TYPE_CHECKING:
-    from holdfast.engine.access.client import Client
     from holdfast.kernel.model import Filter, RunRecord
 
 T = TypeVar("T")

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from holdfast.engine.access.engine import Engine
 from holdfast.engine.log import WARNING, tell
 from holdfast.errors import HoldfastError, LeaseLost, StoreUnusable
 from holdfast.stores.protocol import Telling
 
 if TYPE_CHECKING:
-    from holdfast.engine.access.engine import Engine
     from holdfast.engine.workflow.execution import Execution
 
 MAX_EARLY = 1_000

@@ -8,14 +8,11 @@ it did not need; who dies in between has begun fewer than it might, and never mo
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
 
+from holdfast.engine.access.engine import Engine
 from holdfast.engine.worker.queues import Settings, draw, put_back, read_settings
 from holdfast.engine.workflow.declare import registered_names
 from holdfast.kernel.model import Limits, Order, RunRecord
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.engine import Engine
 
 
 class Intake:

@@ -8,13 +8,14 @@ bucket of tokens in the same document: a run that is begun costs one, and they c
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from holdfast.engine.access.client import Client
+from holdfast.engine.access.engine import Engine
 from holdfast.engine.access.operations import Async, Op, Operable, Read
 from holdfast.engine.access.operations import Operation as operation
 from holdfast.engine.argument_checks import check_bounds, check_queue, check_texts, rate_of
@@ -22,9 +23,6 @@ from holdfast.errors import StoreDamaged
 from holdfast.kernel.model import Backlog, Limits
 from holdfast.stores.protocol import Store
 from holdfast.views import QueueInfo, moment
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.engine import Engine
 
 KIND = "queue"
 

@@ -9,7 +9,7 @@ waits in its queue for a worker who does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from holdfast.codec import WrappedKey
 from holdfast.engine.access.client import Client
+from holdfast.engine.access.engine import Engine
 from holdfast.engine.access.operations import Async, Op, Operable, Read, Settle
 from holdfast.engine.access.operations import Operation as operation
 from holdfast.engine.argument_checks import check_bounds, check_texts, tags_of
@@ -31,9 +32,6 @@ from holdfast.kernel.model import Document
 from holdfast.kernel.rules import MAX_ID
 from holdfast.stores.protocol import Store
 from holdfast.views import ScheduleInfo, moment
-
-if TYPE_CHECKING:
-    from holdfast.engine.access.engine import Engine
 
 KIND = "schedule"
 CATCH_UP = ("one", "all", "none")

@@ -21,6 +21,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.access.engine import Engine
+from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.offload import aside
 from holdfast.engine.access.operations import Op, drive, drive_async
 from holdfast.engine.access.wakeups import Heard
@@ -39,8 +41,6 @@ from holdfast.kernel.rules import LIVE, SUSPECT, tries_alone
 from holdfast.stores.protocol import Telling
 
 if TYPE_CHECKING:
-    from holdfast.engine.access.engine import Engine
-    from holdfast.engine.access.held_run import HeldRun
     from holdfast.engine.workflow.execution import Execution
 
 LISTEN = 1.0  # seconds; after that it looks for the dead, where nobody knows when a lease ends

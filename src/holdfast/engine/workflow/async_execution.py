@@ -28,6 +28,8 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast.engine.access.held_run import HeldRun
+from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Call, Op, Read, drive_async
 from holdfast.engine.log import WARNING, tell
 from holdfast.engine.workflow.declare import StepFunction, Workflow, current_scope, driving
@@ -46,8 +48,6 @@ from holdfast.kernel.model import Append
 
 if TYPE_CHECKING:
     from holdfast.engine.access.commit import Ticket
-    from holdfast.engine.access.held_run import HeldRun
-    from holdfast.engine.access.lease import Lease
 
 T = TypeVar("T")
 LOOK_AGAIN = 0.05  # seconds after which a workflow that was not quiet is looked at again

@@ -22,6 +22,8 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from holdfast.engine.access.held_run import HeldRun
+from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Nap, Op, Read, Settle, drive, drive_async
 from holdfast.engine.log import WARNING, tell
 from holdfast.engine.workflow.declare import StepFunction, Workflow
@@ -39,8 +41,6 @@ from holdfast.kernel.model import Append, Kind
 
 if TYPE_CHECKING:
     from holdfast.engine.access.commit import Ticket
-    from holdfast.engine.access.held_run import HeldRun
-    from holdfast.engine.access.lease import Lease
     from holdfast.engine.workflow.branches import Threads
 
 UNWINDS = 1000  # that were caught by the workflow, until that is told
