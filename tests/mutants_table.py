@@ -240,7 +240,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "files-run-not-locked",
         "src/holdfast/stores/files/folder.py",
-        "            lock.take(fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)\n",
+        '            take_folder(lock, self._in("lock"), fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)\n',
         "",
         f'{PROCESSES}/test_together.py -k "two_processes and files and nobody"',
     ),

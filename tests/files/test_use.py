@@ -17,6 +17,7 @@ from holdfast.errors import Claimed, HoldfastError, LeaseLost, RunExists, StoreF
 from holdfast.kernel.clock import SystemClock
 from holdfast.kernel.journal import payload_digest, verify
 from holdfast.kernel.model import Append, Change, Create, Filter, Item, Status
+from holdfast.stores.files import folder as run_folder
 from holdfast.stores.files.disk import Disk, File
 from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore
@@ -326,11 +327,19 @@ def test_a_killed_worker_frees_its_runs_at_once(root, drive):
     two.store.close()
 
 
-def test_who_waited_for_a_run_that_was_deleted_is_told(root, drive):
+def test_who_waited_for_a_run_that_was_deleted_is_told(root, drive, monkeypatch):
+    waiting: list[str] = []
+    real = run_folder.take_folder
+
+    def noted(lock, path, how):
+        waiting.append(path)
+        real(lock, path, how)
+
     driver = drive(FilesStore(str(root))).enlist()
     run = driver.claim(driver.create("run"))
     folder = only(root / "runs")
     outcomes: list[object] = []
+    monkeypatch.setattr(run_folder, "take_folder", noted)
     with (folder / "lock").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         threads = [
@@ -340,19 +349,13 @@ def test_who_waited_for_a_run_that_was_deleted_is_told(root, drive):
         ]
         for thread in threads:
             thread.start()
-        while any(thread.is_alive() for thread in threads) and waiting_for(folder / "lock") < 3:
+        while any(thread.is_alive() for thread in threads) and len(waiting) < 3:
             time.sleep(0.01)
         folder.rename(root / "runs" / ".gone-run")
     for thread in threads:
         thread.join(10)
     assert sorted(str(type(outcome).__name__) for outcome in outcomes) == ["LeaseLost", "NoneType", "NoneType"]
     driver.store.close()
-
-
-def waiting_for(path: Path) -> int:
-    """How many wait for the lock on the file."""
-    inode = f":{path.stat().st_ino} "
-    return sum("->" in line and inode in line for line in Path("/proc/locks").read_text().splitlines())
 
 
 def test_marks_of_a_journal_that_was_rewritten_are_noticed(root, drive):
