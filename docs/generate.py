@@ -64,11 +64,16 @@ FOR_USERS = {
 }
 
 ALIASES = {
+    "HeldRun": "Run",
+    "OpenStore": "Holdfast",
+    "RunHandle": "Run",
     "Branch": "Callable[[], Any] | Awaitable[Any]",
     "Named": "str | Callable[..., Any]",
     "Point": "int | Literal['failure'] | None",
     "Predicate": "Callable[[Any], bool]",
 }
+
+OWN = frozenset({"client", "held", "perform"})  # what Holdfast's own modules use of a handle
 
 CONSTANTS = {"END": "Where a graph ends: the target of an edge or router, and what a router returns to end there."}
 
@@ -157,8 +162,15 @@ def bare(annotation: Any) -> str:
 def members(cls: type) -> Iterator[tuple[str, Any]]:
     """The public operations, methods and properties of a class, in the order of the code."""
     for name, member in vars(cls).items():
-        if not name.startswith("_") and (
-            callable(member) or is_property(member) or isinstance(member, classmethod) or hasattr(member, "function")
+        if (
+            not name.startswith("_")
+            and name not in OWN
+            and (
+                callable(member)
+                or is_property(member)
+                or isinstance(member, classmethod)
+                or hasattr(member, "function")
+            )
         ):
             yield name, member
 
@@ -184,7 +196,7 @@ def attributes_of(cls: type) -> Iterator[tuple[str, str]]:
         else:
             continue
         for target in targets:
-            if isinstance(target, ast.Attribute) and not target.attr.startswith("_"):
+            if isinstance(target, ast.Attribute) and not target.attr.startswith("_") and target.attr not in OWN:
                 yield target.attr, f": {ast.unparse(annotation)}" if annotation is not None else ""
 
 

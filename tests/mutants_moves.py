@@ -33,7 +33,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "moves-settle-whichever-move-it-is",
-        "src/holdfast/stores/protocol.py",
+        "src/holdfast/kernel/rules.py",
         "record.status is not Status.AWAY or record.epoch != epoch:",
         "record.status is not Status.AWAY:",
         f'{MEMORY} -k "only_the_copy or settled_for_good"',
@@ -41,14 +41,14 @@ MUTANTS: list[Mutant] = [
     # A list that grows is stored once, and as it is
     Mutant(
         "langgraph-takes-a-changed-object-for-the-same",
-        f"{LANGGRAPH}/marks.py",
+        "src/holdfast/integrations/langgraph/grown_list.py",
         "return same and bool(value.__dict__ == self.fields)",
         "return same",
         f"{GROWTH} -k only_if_it_is_unchanged",
     ),
     Mutant(
         "langgraph-shows-lists-that-grow",
-        f"{LANGGRAPH}/pen.py",
+        "src/holdfast/integrations/langgraph/thread_writer.py",
         "name: tree[: grown.get((ns, name))] if type(tree) is list else tree for",
         "name: tree for",
         f"{GROWTH} -k does_not_grow",
@@ -62,7 +62,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "langgraph-does-not-notice-fields",
-        f"{LANGGRAPH}/marks.py",
+        "src/holdfast/integrations/langgraph/grown_list.py",
         "            return self._dicts == self._fields\n",
         "            return True\n",
         "tests/integrations/langgraph/test_values.py -k in_place",

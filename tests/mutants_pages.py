@@ -92,7 +92,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "forks-by-hand-keep-the-old-state",
         "src/holdfast/engine/control/edit.py",
-        '"state": run._codec.encode(update, "state")',
+        '"state": run.codec.encode(update, "state")',
         '"state": saved.tree["state"] if saved else None',
         "tests/engine/test_entries.py -k memory",
     ),

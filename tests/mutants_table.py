@@ -98,35 +98,35 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "refusal-ignores-epoch",
-        "src/holdfast/stores/protocol.py",
+        "src/holdfast/kernel/rules.py",
         'if record.epoch != write.epoch or (record.worker or "") != write.worker:',
         'if (record.worker or "") != write.worker:',
         f'{MEMORY} {FILES} -k "epoch and refused"',
     ),
     Mutant(
         "refusal-ignores-worker",
-        "src/holdfast/stores/protocol.py",
+        "src/holdfast/kernel/rules.py",
         'if record.epoch != write.epoch or (record.worker or "") != write.worker:',
         "if record.epoch != write.epoch:",
         f'{MEMORY} {FILES} -k "another_worker or after_release"',
     ),
     Mutant(
         "anything-continues-a-journal",
-        "src/holdfast/stores/protocol.py",
+        "src/holdfast/kernel/rules.py",
         "return first.seq == record.seq + 1 and first.prev == record.hash and is_chain(write.entries)",
         "return True",
         f'{MEMORY} {FILES} -k "gap or wrong_hash"',
     ),
     Mutant(
         "own-write-refused-the-second-time",
-        "src/holdfast/stores/protocol.py",
+        "src/holdfast/kernel/rules.py",
         ("    if stored and stored[0].hash == last.hash:\n        return None\n"),
         "",
         f'{SQLITE} {MEMORY} {FILES} -k "made_twice"',
     ),
     Mutant(
         "foreign-entry-taken-for-own",
-        "src/holdfast/stores/protocol.py",
+        "src/holdfast/kernel/rules.py",
         "if stored and stored[0].hash == last.hash:",
         "if stored:",
         f'{SQLITE} {MEMORY} {FILES} -k "taken_by_another_entry"',
@@ -134,35 +134,35 @@ MUTANTS: list[Mutant] = [
     # Claims
     Mutant(
         "live-holder-robbed",
-        "src/holdfast/stores/protocol.py",
+        "src/holdfast/kernel/rules.py",
         "    if record.worker is not None and holder_alive:\n        if record.worker == worker:",
         "    if False:\n        if record.worker == worker:",
         f'{PROCESSES}/test_claims.py -k "between_processes and sqlite"',
     ),
     Mutant(
         "lock-of-the-dead-ignored",
-        "src/holdfast/stores/protocol.py",
+        "src/holdfast/kernel/rules.py",
         "        if running is False:\n",
         "        if False:\n",
         f'{PROCESSES}/test_kills.py -k "sqlite"',
     ),
     Mutant(
         "lease-never-ends",
-        "src/holdfast/stores/protocol.py",
+        "src/holdfast/kernel/rules.py",
         "self.boot == clock.boot and self.ends > clock.monotonic()",
         "self.boot == clock.boot",
         f'{PROCESSES}/test_zombies.py -k "leaves_nothing"',
     ),
     Mutant(
         "lease-by-the-wall-clock",
-        "src/holdfast/stores/protocol.py",
+        "src/holdfast/kernel/rules.py",
         "self.boot == clock.boot and self.ends > clock.monotonic()",
         "self.until > clock.now()",
         f'{SQLITE} {MEMORY} {FILES} -k "clock_that_is_set"',
     ),
     Mutant(
         "lease-of-another-boot-holds",
-        "src/holdfast/stores/protocol.py",
+        "src/holdfast/kernel/rules.py",
         "return self.boot == clock.boot and self.ends",
         "return self.ends",
         f'{SQLITE} {FILES} -k "another_boot"',
@@ -225,7 +225,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "answer-at-the-last-moment-unseen",
-        "src/holdfast/stores/protocol.py",
+        "src/holdfast/kernel/rules.py",
         "return woken(record) if mail else record",
         "return record",
         f'{SQLITE} {MEMORY} {FILES} -k "goes_to_wait_with_mail"',
@@ -384,7 +384,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "lone-surrogate-in-id",
-        "src/holdfast/stores/protocol.py",
+        "src/holdfast/kernel/rules.py",
         "        id.encode()\n",
         '        id.encode(errors="surrogatepass")\n',
         'tests/seeds -k "cannot_be_kept"',
@@ -429,8 +429,8 @@ MUTANTS: list[Mutant] = [
         "acts-before-the-intent",
         "src/holdfast/engine/run/manual_step.py",
         (
-            '    written = yield from run._write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")\n'
-            "    yield from run._confirm(lease)\n"
+            '    written = yield from run.write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")\n'
+            "    yield from run.confirm(lease)\n"
             '    settled: Data = {"key": key, "intent": written}\n'
             "    since = time.monotonic()\n"
             "    try:\n"
@@ -440,7 +440,7 @@ MUTANTS: list[Mutant] = [
             "    since = time.monotonic()\n"
             "    try:\n"
             "        result = yield Call(function, args, kwargs)\n"
-            '        written = yield from run._write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")\n'
+            '        written = yield from run.write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")\n'
             '        settled: Data = {"key": key, "intent": written}\n'
         ),
         'tests/engine/test_steps.py -k "intent_first or at_most_once"',
@@ -471,8 +471,8 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "decided-before-it-lasts",
-        "src/holdfast/engine/run/handle.py",
-        "                yield from self._catch_up(lease)\n                if lease.lost:\n",
+        "src/holdfast/engine/access/held_run.py",
+        "                yield from self.catch_up(lease)\n                if lease.lost:\n",
         "                if lease.lost:\n",
         "tests/engine/test_async_and_threads.py tests/engine/test_interleaving.py",
     ),
@@ -530,15 +530,15 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "crash-undo-repeated",
         "src/holdfast/engine/control/rollback.py",
-        "    yield from run._write(lease, [(Kind.UNDONE, outcome)])\n",
+        "    yield from run.write(lease, [(Kind.UNDONE, outcome)])\n",
         "    yield from ()\n",
         'tests/engine/test_rollback.py -k "dies_is_continued"',
     ),
     Mutant(
         "crash-rollback-not-finished",
-        "src/holdfast/engine/run/handle.py",
-        "            if record.rollback is not None:\n                rollback.tell",
-        "            if False:\n                rollback.tell",
+        "src/holdfast/engine/access/held_run.py",
+        "            if record.rollback is not None:\n                yield",
+        "            if False:\n                yield",
         'tests/crash/test_crash_points.py -k "any_point and memory and back"',
     ),
     Mutant(
@@ -550,16 +550,16 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "crash-ended-run-claimed",
-        "src/holdfast/engine/run/handle.py",
+        "src/holdfast/engine/access/held_run.py",
         "if lease.fold.ended is not None and lease.fold.ended[0] not in allow:",
         "if False:",
         'tests/crash/test_crash_points.py -k "no_recovery and memory and erase"',
     ),
     Mutant(
         "crash-recover-stops-at-a-missing-key",
-        "src/holdfast/engine/app.py",
-        ("            except HoldfastError:\n                continue"),
-        ("            except Claimed:\n                continue"),
+        "src/holdfast/engine/admin/recover.py",
+        ("        except HoldfastError:\n            continue"),
+        ("        except Claimed:\n            continue"),
         'tests/crash/test_crash_points.py -k "any_point and memory and secret"',
     ),
     Mutant(
@@ -739,8 +739,8 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "full-disk-strands-the-run",
-        "src/holdfast/engine/run/handle.py",
-        ("            self._engine.stuck[self.uid] = lease, change\n"),
+        "src/holdfast/engine/access/held_run.py",
+        ("            self.engine.stuck[self.uid] = lease, change\n"),
         "",
         'tests/damage/test_full_disk.py -k "full_disk"',
     ),
@@ -831,7 +831,7 @@ MUTANTS: list[Mutant] = [
     # Turns, acknowledgements, and what other threads do first
     Mutant(
         "tasks-write-out-of-turn",
-        "src/holdfast/engine/run/handle.py",
+        "src/holdfast/engine/access/held_run.py",
         "            end_turn = yield TakeTurn(lease.line)\n",
         "            end_turn = no_turn\n",
         "tests/postgres/test_loop.py",

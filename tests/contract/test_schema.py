@@ -22,7 +22,7 @@ from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, after, make, put
 
-FOLDER = Path(sqlite_store.__file__).parent / "sql" / "sqlite"
+FOLDER = Path(sqlite_store.__file__).parent / "sql"
 SCHEMA = FOLDER / "schema.sql"
 WRITES = (sqlite3.SQLITE_INSERT, sqlite3.SQLITE_UPDATE, sqlite3.SQLITE_DELETE)
 

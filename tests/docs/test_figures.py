@@ -13,8 +13,8 @@ import pytest
 import holdfast
 from holdfast.codec import Codec, cipher
 from holdfast.codec.scrub import FOUND_ANYWHERE
-from holdfast.engine.access.heartbeat import DEFAULT_LEASE
 from holdfast.engine.access.engine import MAX_BYTES
+from holdfast.engine.access.heartbeat import DEFAULT_LEASE
 from holdfast.engine.argument_checks import MAX_PRIORITY
 from holdfast.engine.worker.schedules import MAX_NAME
 from holdfast.engine.workflow.replay_gate import MOST

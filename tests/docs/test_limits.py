@@ -9,12 +9,13 @@ from holdfast.stores.protocol import LOOK_EVERY
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMITS = (ROOT / "docs" / "reference" / "limits.md").read_text()
-CODE = "".join(path.read_text() for path in sorted((ROOT / "src" / "holdfast" / "engine").glob("*.py")))
+CODE = "".join(path.read_text() for path in sorted((ROOT / "src" / "holdfast" / "engine").rglob("*.py")))
 
 
 def constant(name: str) -> float:
-    [found] = re.findall(rf"^{name} = ([\d_.]+)", CODE, re.MULTILINE)
-    return float(found)
+    found = {float(value) for value in re.findall(rf"^{name} = ([\d_.]+)", CODE, re.MULTILINE)}
+    assert len(found) == 1
+    return found.pop()
 
 
 def test_stated_limits_are_those_of_the_code() -> None:

@@ -187,7 +187,7 @@ def test_a_path_inside_of_a_file(memdir: Path) -> None:
 def test_a_missing_run_is_sought_in_a_place(hf: Holdfast) -> None:
     message = refusal(RunNotFound, hf.get, "nope")
     assert message == (
-        f"run 'nope': there is no such run in {hf.client.store.place}; hf.start(workflow, ..., id='nope') would make it, or "
+        f"run 'nope': there is no such run in {hf.place}; hf.start(workflow, ..., id='nope') would make it, or "
         "hf.run('nope') for a loop of your own"
     )
 

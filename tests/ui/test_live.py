@@ -79,7 +79,7 @@ def test_a_slow_client_gets_the_newest_and_costs_no_memory(watching: Live, offic
             for n in range(30):
                 await asyncio.to_thread(run.save, {"n": n})
                 await take(quick, lambda one, n=n: one["seq"] >= n + 2)
-                assert len(slow.held.pending) <= 2
+                assert len(slow._pending) <= 2
             told = await take(slow, lambda one: one.get("seq") == 31)
             assert len([one for one in told if one["event"] == "run"]) == 1
 

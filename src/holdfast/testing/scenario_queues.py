@@ -63,6 +63,6 @@ def _work(desk: Desk) -> None:
         more = Order(worker="another", queues={QUEUE: Limits(total=len(taken))}, workflows=frozenset(), limit=9)
         assert hf.client.store.take(more) == []
         for record in taken:
-            run = Run(hf.client.engine, record.id, record.uid)
+            run = Run(hf.client.run(record.id, record.uid))
             hf.perform(drive_taken(run.held, record))
             desk.note(run)

@@ -460,7 +460,7 @@ class Simulation:
     def _check_end(self) -> None:
         for record in self._records():
             self.ledger.check_journal(self.raw, record)
-            run = Run(self.observer.client.engine, record.id, record.uid)
+            run = Run(self.observer.client.run(record.id, record.uid))
             run.audit()
             entries = run.held.journals.entries(record, record.base, record.seq, saved=False)
             told = [run.held.journals.data(run.id, uid, entry) for uid, entry in entries if entry.kind == Kind.ANSWERED]

@@ -142,7 +142,7 @@ def list_questions(call: Call[shapes.QuestionQuery, None]) -> shapes.Questions:
     found, unread = list[Question](), list[shapes.Unread]()
     for record in records[:limit]:
         try:
-            found += Run(hf.client.engine, record.id, record.uid).questions()
+            found += Run(hf.client.run(record.id, record.uid)).questions()
         except (RunError, KeyMissing) as error:
             unread.append(shapes.Unread(record.id, problem_of(error, hf.place).detail))
     return shapes.Questions(found, unread, records[limit - 1].uid if len(records) > limit else None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from holdfast.engine.access.engine import Engine
 from holdfast.engine.access.held_run import HeldRun
 
@@ -25,3 +27,17 @@ class Client:
     def run(self, id: str, uid: str) -> HeldRun:
         """A run of the store, for this kind of caller."""
         return HeldRun(self.engine, id, uid, is_async=self.is_async)
+
+
+class OpenStore(Protocol):
+    """The handle on an open store that `holdfast.open` gives."""
+
+    @property
+    def client(self) -> Client: ...
+
+
+class RunHandle(Protocol):
+    """The handle on a run that users hold."""
+
+    @property
+    def held(self) -> HeldRun: ...

@@ -27,7 +27,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engine.access.client import Client
+from holdfast.engine.access.client import Client, OpenStore
 from holdfast.engine.access.engine import Engine
 from holdfast.engine.access.operations import Listen, Op, Read
 from holdfast.engine.admin.backup import Archived, archived_run
@@ -282,7 +282,7 @@ def _all(store: Store, filter: Filter) -> Iterator[RunRecord]:
 
 def move(
     client: Client,
-    to: Any,
+    to: OpenStore,
     *,
     status: Status | str | Collection[Status | str] | None = None,
     workflow: str | None = None,
@@ -301,7 +301,7 @@ def move(
     for, up to ``timeout`` seconds. Where all runs are moved, schedules are moved, too, and what is set about queues is
     copied. A move that was broken off is finished by the next one. ``progress(done, total, id)`` is called for each.
     """
-    to = _target(client, to)
+    target = _target(client, to)
     check_texts(workflow=workflow, prefix=prefix)
     check_options(timeout=timeout)
     filter = Filter(
@@ -312,15 +312,15 @@ def move(
         created_from=micros_of("created_from", created_from),
         created_before=micros_of("created_before", created_before),
     )
-    mover, everything = Mover(client.engine, to.store), filter == Filter()
+    mover, everything = Mover(client.engine, target.store), filter == Filter()
     report = MoveReport(dry_run=dry_run)
     if everything:
-        report = yield from move_documents(client, to, timeout=timeout, dry_run=dry_run)
-    families = yield beside(client, to, lambda: mover.plan(filter))
+        report = yield from move_documents(client, target, timeout=timeout, dry_run=dry_run)
+    families = yield beside(client, target, lambda: mover.plan(filter))
     if dry_run:
         return replace(report, moved=tuple(id for family in families for id in family.ids))
-    yield beside(client, to, mover.tidy)
-    return (yield from _move_all(client, to, mover, families, report, timeout, progress or _unseen))
+    yield beside(client, target, mover.tidy)
+    return (yield from _move_all(client, target, mover, families, report, timeout, progress or _unseen))
 
 
 def _move_all(

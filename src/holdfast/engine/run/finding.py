@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
-from holdfast.engine.access.client import Client
+from holdfast.engine.access.client import Client, RunHandle
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.operations import Op, Read, Settle
 from holdfast.engine.argument_checks import (
@@ -140,7 +140,7 @@ def runs(
     return Page(tuple(page), page[-1].uid if len(found) > limit else None)
 
 
-def audit(client: Client, run: Any, *, head: str | None = None) -> Op[AuditReport]:
+def audit(client: Client, run: str | RunHandle, *, head: str | None = None) -> Op[AuditReport]:
     """Verify a run's journal; ``run`` is its id or its handle. See `Run.audit`."""
     held = (yield from get(client, run)) if isinstance(run, str) else run.held
     return (yield from audit_run(held, head=head))

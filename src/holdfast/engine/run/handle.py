@@ -11,9 +11,8 @@ writing call outside of such a block claims the run for just that call.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from holdfast.engine.access.engine import Engine
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.operations import Async, Operable, Operation, drive
 from holdfast.engine.control import fork as forking
@@ -43,19 +42,9 @@ T = TypeVar("T")
 class Run(Operable):
     """One run of a store."""
 
-    def __init__(self, engine: Engine, id: str, uid: str) -> None:
-        self._take(HeldRun(engine, id, uid, is_async=isinstance(self, Async)))
-
-    @classmethod
-    def of(cls, held: HeldRun) -> Self:
-        """The handle on a run that the engine works on."""
-        handle = cls.__new__(cls)
-        handle._take(held)
-        return handle
-
-    def _take(self, held: HeldRun) -> None:
-        self.id = held.id
-        self.uid = held.uid
+    def __init__(self, held: HeldRun) -> None:
+        self.id: str = held.id
+        self.uid: str = held.uid
         self.held = held  # for Holdfast's own modules
         self._committer = held.committer
 
@@ -250,7 +239,7 @@ class AsyncRun(Run, Async):
 def presented(value: Any, handle: type[Run]) -> Any:
     """The result of an operation, with handles in place of the runs that the engine works on."""
     if isinstance(value, HeldRun):
-        return handle.of(value)
+        return handle(value)
     if isinstance(value, list) and value and isinstance(value[0], HeldRun):
-        return [handle.of(one) for one in value]
+        return [handle(one) for one in value]
     return value
