@@ -408,14 +408,14 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "parent-not-told",
-        "src/holdfast/engine/execute/finish.py",
+        "src/holdfast/engine/control/finish.py",
         "        yield from run.notify_parent(lease)\n        yield from run.release(lease, released)\n",
         "        yield from run.release(lease, released)\n",
         f'{WORKFLOWS}/test_children.py -k "with_other_holders"',
     ),
     Mutant(
         "cancel-swallowed-by-the-end-of-a-child",
-        "src/holdfast/engine/execute/finish.py",
+        "src/holdfast/engine/control/finish.py",
         "Change(final=True) if is_child else released",
         "Change() if is_child else released",
         f'{WORKFLOWS}/test_children.py -k "acknowledged_before_the_end"',
@@ -692,7 +692,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "acknowledged-cancel-lost-at-the-end",
-        "src/holdfast/engine/execute/finish.py",
+        "src/holdfast/engine/control/finish.py",
         "            return (yield from cancel_driven(run, lease, wish))\n    if is_child",
         "            took = yield from wishes(run)\n    if is_child",
         'tests/engine/test_acknowledged.py -k "cancel_that_was_acknowledged"',

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from holdfast import errors
     from holdfast.codec import Keyring
     from holdfast.engine.app import AsyncHoldfast, Holdfast, open
-    from holdfast.engine.control.undo import undo_function
     from holdfast.engine.run.checkpoint import Checkpoint
     from holdfast.engine.run.handle import AsyncRun, Run
     from holdfast.engine.run.outputs import Activity
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
         uuid,
     )
     from holdfast.engine.workflow.scope import StepNow
+    from holdfast.engine.workflow.undo_functions import undo_function
     from holdfast.engine.workflow.waiting import ask, receive, sleep
     from holdfast.errors import (
         ActionFailed,
@@ -286,7 +286,7 @@ _HOMES = {
     ),
     "engine.run.handle": ("AsyncRun", "Run"),
     "engine.worker.schedules": ("AsyncSchedule", "Schedule"),
-    "engine.control.undo": ("undo_function",),
+    "engine.workflow.undo_functions": ("undo_function",),
     "graph": ("END", "Graph", "NodeContext", "add", "append", "keep_last", "merge", "quorum", "union"),
     "kernel.model": ("Status",),
     "secret": ("Secret",),

@@ -288,7 +288,7 @@ def test_undo_functions_that_are_found_by_name(hf: Holdfast) -> None:
 
 
 def test_a_name_in_the_journal_does_not_reach_the_standard_library() -> None:
-    from holdfast.engine.control.undo import find
+    from holdfast.engine.workflow.undo_functions import find
 
     for name in ("os:system", "subprocess:run", "shutil:rmtree", "nowhere:at_all", "builtins:eval", "holdfast:open"):
         with pytest.raises(UndoRefused):

@@ -13,7 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Secret, Status, ask, gather, step, this_step, workflow
-from holdfast.engine.control import undo as undo_module
+from holdfast.engine.workflow import undo_functions as undo_module
 from holdfast.errors import (
     Claimed,
     NoCheckpoint,

@@ -20,8 +20,8 @@ from holdfast.cli.story import Follower
 from holdfast.cli.unfinished import rolling_back
 from holdfast.engine.app import Holdfast
 from holdfast.engine.control.questions import is_breakpoint
-from holdfast.engine.execute.inputs import QUEUE
 from holdfast.engine.run.handle import Run
+from holdfast.engine.workflow.inputs import QUEUE
 from holdfast.errors import QuestionClosed, RunNotFound
 from holdfast.kernel.model import ENDED, Kind, Status
 from holdfast.views import Question, RunInfo

@@ -10,19 +10,24 @@ sealed is bound to its place, so that it does not open anywhere else. A sealed p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from holdfast.codec.frame import ENCRYPTED
 from holdfast.errors import KeyMissing, UsageError
-from holdfast.kernel.clock import Clock
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 _NONCE_BYTES = 12
 _KEY_BYTES = 32
+
+
+class RandomSource(Protocol):
+    """Where keys and nonces come from: a clock, which tests replace."""
+
+    def random_bytes(self, count: int, /) -> bytes: ...
 
 
 class WrappedKey(msgspec.Struct, frozen=True):
@@ -51,9 +56,9 @@ class DataKey:
     def __reduce__(self) -> Any:
         raise UsageError("a data key cannot be pickled or copied")
 
-    def seal(self, plain: bytes, place: bytes, clock: Clock) -> bytes:
+    def seal(self, plain: bytes, place: bytes, random: RandomSource) -> bytes:
         """The payload, encrypted for this place."""
-        nonce = clock.random_bytes(_NONCE_BYTES)
+        nonce = random.random_bytes(_NONCE_BYTES)
         return ENCRYPTED + nonce + self._aes.encrypt(nonce, plain, place)
 
     def open(self, data: bytes, place: bytes) -> bytes:
@@ -96,10 +101,10 @@ class Keyring:
     def __reduce__(self) -> Any:
         raise UsageError("a keyring cannot be pickled or copied")
 
-    def new_data_key(self, uid: str, clock: Clock) -> tuple[DataKey, WrappedKey]:
+    def new_data_key(self, uid: str, random: RandomSource) -> tuple[DataKey, WrappedKey]:
         """A key for the journal of this uid, and its wrapped form to be stored."""
-        key = clock.random_bytes(_KEY_BYTES)
-        return DataKey(key), self._wrap(uid, key, clock)
+        key = random.random_bytes(_KEY_BYTES)
+        return DataKey(key), self._wrap(uid, key, random)
 
     def unwrap(self, uid: str, wrapped: WrappedKey, *, of: str | None = None) -> DataKey:
         """The data key of the journal; raises `KeyMissing` if its master key is not here, or is another.
@@ -108,12 +113,12 @@ class Keyring:
         """
         return DataKey(self._unwrap(uid, wrapped, of))
 
-    def rewrap(self, uid: str, wrapped: WrappedKey, clock: Clock, *, of: str | None = None) -> WrappedKey:
+    def rewrap(self, uid: str, wrapped: WrappedKey, random: RandomSource, *, of: str | None = None) -> WrappedKey:
         """The same data key, wrapped by the current master key."""
-        return self._wrap(uid, self._unwrap(uid, wrapped, of), clock)
+        return self._wrap(uid, self._unwrap(uid, wrapped, of), random)
 
-    def _wrap(self, uid: str, key: bytes, clock: Clock) -> WrappedKey:
-        nonce = clock.random_bytes(_NONCE_BYTES)
+    def _wrap(self, uid: str, key: bytes, random: RandomSource) -> WrappedKey:
+        nonce = random.random_bytes(_NONCE_BYTES)
         sealed = self._keys[self.current].encrypt(nonce, key, _binding(self.current, uid))
         return WrappedKey(key_id=self.current, blob=nonce + sealed)
 

@@ -28,22 +28,18 @@ from holdfast.engine.admin import move as moving
 from holdfast.engine.admin.keys import rotate_keys
 from holdfast.engine.admin.prune import prune
 from holdfast.engine.admin.recover import recover
-from holdfast.engine.argument_checks import (
-    check_opening,
-)
+from holdfast.engine.argument_checks import check_opening
 from holdfast.engine.control.rollback import finish_rollback, report_finished
 from holdfast.engine.execute import start as begin
-from holdfast.engine.execute.children import retry_children, undo_child
-from holdfast.engine.execute.inputs import QUEUE
+from holdfast.engine.execute.children import child, drop, retry_children, undo_child
 from holdfast.engine.run import finding
 from holdfast.engine.run.handle import AsyncRun, Run, presented
 from holdfast.engine.worker import queues, schedules
 from holdfast.engine.worker.inbox_watch import Watch
 from holdfast.engine.worker.queues import AsyncQueue
 from holdfast.engine.worker.schedules import AsyncSchedule, CatchUp
-from holdfast.errors import (
-    UsageError,
-)
+from holdfast.engine.workflow.inputs import QUEUE
+from holdfast.errors import UsageError
 from holdfast.stores.protocol import Store
 
 if TYPE_CHECKING:
@@ -322,6 +318,14 @@ class _Upcalls:
 
     def undo_child(self, run: HeldRun, id: str, *, force: bool) -> Op[str | None]:
         return (yield from undo_child(run, id, force=force))
+
+    def call_child(
+        self, scope: Any, call: tuple[str, int], workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Op[Any]:
+        return (yield from child(scope, call, workflow, args, kwargs))
+
+    def cancel_losers(self, run: HeldRun, lease: Lease) -> Op[None]:
+        yield from drop(run, lease)
 
     def present(self, value: Any, *, is_async: bool) -> Any:
         return presented(value, AsyncRun if is_async else Run)

@@ -1,12 +1,12 @@
 """De-duplication of flows: a second start with the same key gives the run that there is
-(`holdfast.engine.worker.dedup`)."""
+(`holdfast.engine.execute.dedup`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.operations import Op
-from holdfast.engine.worker.dedup import find_alike
+from holdfast.engine.execute.dedup import find_alike
 from holdfast.flow.model import Definition, Once
 from holdfast.flow.template import template
 from holdfast.kernel.model import Status

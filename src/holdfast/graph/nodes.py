@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 from msgspec import Struct
 
 from holdfast.engine.argument_checks import check_texts
-from holdfast.engine.control.undo import check_signature, name_of
+from holdfast.engine.workflow.undo_functions import check_signature, name_of
 from holdfast.errors import UsageError
 from holdfast.graph.model import END, Join, Node, Quorum
 from holdfast.graph.plan import ITEM

@@ -20,10 +20,10 @@ from holdfast.engine.access.lease import Lease
 from holdfast.engine.admin import backup
 from holdfast.engine.app import Holdfast
 from holdfast.engine.execute.execute import call, left_out, missing
-from holdfast.engine.execute.inputs import arguments_of
 from holdfast.engine.run.handle import Run
 from holdfast.engine.workflow.declare import StepFunction, Workflow, registered
 from holdfast.engine.workflow.execution import Execution
+from holdfast.engine.workflow.inputs import arguments_of
 from holdfast.engine.workflow.outcomes import Parked, Raised, Returned
 from holdfast.engine.workflow.replay import leftover
 from holdfast.errors import DefinitionChanged, NonDeterminism, Redacted, UsageError, ValueRefused, WorkflowMissing

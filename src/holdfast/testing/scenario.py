@@ -22,8 +22,8 @@ from typing import Any
 
 from holdfast.codec import Keyring
 from holdfast.engine.app import Holdfast
-from holdfast.engine.control.undo import undo_function
 from holdfast.engine.run.handle import Run
+from holdfast.engine.workflow.undo_functions import undo_function
 from holdfast.errors import RunEnded, RunNotFound, Uncertain
 from holdfast.kernel.model import ENDED, Kind, Status
 from holdfast.stores.files.store import FilesStore

@@ -19,10 +19,10 @@ from typing import Any, NoReturn
 
 from holdfast.engine.app import Holdfast
 from holdfast.engine.execute.execute import drive_on
-from holdfast.engine.execute.inputs import QUEUE
 from holdfast.engine.run.handle import Run
 from holdfast.engine.workflow.declare import registered_names
 from holdfast.engine.workflow.effect_step import this_step
+from holdfast.engine.workflow.inputs import QUEUE
 from holdfast.errors import Claimed, HoldfastError, InboxNotEmpty, LeaseLost
 from holdfast.kernel.journal import verify
 from holdfast.kernel.model import ENDED, Append, Create, Entry, Filter, Item, Kind, RunRecord, Status, Write

@@ -12,8 +12,8 @@ from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import ago, clock, columns, one_line, say, write_json
 from holdfast.cli.targets import TargetRefused, find_workflow, fitted, is_flow
 from holdfast.engine.app import Holdfast
-from holdfast.engine.execute.inputs import QUEUE
 from holdfast.engine.worker.schedules import CATCH_UP, set_schedule
+from holdfast.engine.workflow.inputs import QUEUE
 from holdfast.errors import UsageError
 from holdfast.views import QueueInfo, ScheduleInfo
 

@@ -21,10 +21,6 @@ from holdfast.stores.protocol import Store
 
 if TYPE_CHECKING:
     from holdfast.engine.access.held_run import HeldRun
-    from holdfast.engine.worker.inbox_watch import Watch
-    from holdfast.engine.worker.worker import Crew
-    from holdfast.engine.workflow.declare import StepFunction
-    from holdfast.engine.workflow.execution import Execution
 
 T = TypeVar("T")
 MAX_BYTES = 64 * 1024 * 1024  # of one payload
@@ -38,14 +34,45 @@ class Tracer(Protocol):
     def context(self) -> dict[str, str]:
         """What is stored with a new run, so that its trace goes on wherever the run does."""
 
-    def drive(self, execution: Execution, call: Callable[[], Any]) -> Any:
+    def drive(self, execution: Any, call: Callable[[], Any]) -> Any:
         """Call the workflow's function, or give something to await that does."""
 
-    def step(self, execution: Execution, step: StepFunction[..., Any], key: str) -> AbstractContextManager[object]:
+    def step(self, execution: Any, step: Any, key: str) -> AbstractContextManager[object]:
         """Entered while a step is carried out, with all its attempts."""
 
-    def attempt(self, execution: Execution, key: str, attempt: int) -> AbstractContextManager[object]:
+    def attempt(self, execution: Any, key: str, attempt: int) -> AbstractContextManager[object]:
         """Entered while the step's function is called."""
+
+
+class Watching(Protocol):
+    """Watches the inboxes of the runs that execute here. See `holdfast.engine.worker.inbox_watch`."""
+
+    executions: dict[str, Any]  # `Execution`s, by the uids of their runs
+
+    def watching(self, execution: Any) -> AbstractContextManager[None]:
+        """Watch over an execution while it lasts."""
+
+    def parts_of(self, execution: Any) -> list[Any]:
+        """The executions of its children in this process."""
+
+    def tell(self, uid: str) -> None:
+        """Something was left for a run."""
+
+    def beat(self) -> None:
+        """There was a heartbeat."""
+
+    def stop(self) -> None:
+        """Watch no longer."""
+
+
+class Stoppable(Protocol):
+    """A worker of this process. See `holdfast.engine.worker.worker`."""
+
+    def stop(self) -> None:
+        """Claim nothing new, and release what executes here."""
+
+    def joined(self, execution: Any) -> None:
+        """An execution has begun while it works."""
 
 
 class Upcalls(Protocol):
@@ -56,6 +83,14 @@ class Upcalls(Protocol):
 
     def undo_child(self, run: HeldRun, id: str, *, force: bool) -> Op[str | None]:
         """Undo a child as a whole; what of it is irreversible, if anything."""
+
+    def call_child(
+        self, scope: Any, call: tuple[str, int], workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Op[Any]:
+        """The result of a workflow that a workflow calls as a child."""
+
+    def cancel_losers(self, run: HeldRun, lease: Lease) -> Op[None]:
+        """Cancel the children of branches that lost a race."""
 
     def present(self, value: Any, *, is_async: bool) -> Any:
         """The result of an operation as users get it: with handles in place of runs."""
@@ -68,7 +103,7 @@ class Engine:
     """What all handles of one open store share."""
 
     upcalls: Upcalls
-    watch: Watch
+    watch: Watching
 
     def __init__(
         self,
@@ -89,7 +124,7 @@ class Engine:
         self.worker = Worker(store, lease)
         self.held: set[HeldRun] = set()
         self.bell = Bell(store)
-        self.crews: set[Crew] = set()
+        self.crews: set[Stoppable] = set()
         self.tracer: Tracer | None = None
         self.acting: set[tuple[str, str]] = set()  # the at-most-once steps that are being called: uid of the run, key
         self.stuck: dict[str, tuple[Lease, Change | None]] = {}  # leases that could not be given up, by uid
@@ -97,7 +132,7 @@ class Engine:
         self._dismissed = False
 
     @property
-    def executions(self) -> dict[str, Execution]:
+    def executions(self) -> dict[str, Any]:
         """The workflows that are driven here now, by the uids of their runs."""
         return self.watch.executions
 

@@ -8,9 +8,7 @@ from holdfast.codec import WrappedKey
 from holdfast.engine.access.client import Client
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.worker.schedules import rotate_keys as rotate_schedules
-from holdfast.errors import (
-    UsageError,
-)
+from holdfast.errors import UsageError
 from holdfast.kernel.model import Filter
 
 

@@ -7,16 +7,8 @@ from datetime import timedelta
 
 from holdfast.engine.access.client import Client
 from holdfast.engine.access.operations import Nap, Op, Read
-from holdfast.engine.argument_checks import (
-    check_retention,
-    statuses_of,
-)
-from holdfast.errors import (
-    Claimed,
-    Moved,
-    RunDamaged,
-    UsageError,
-)
+from holdfast.engine.argument_checks import check_retention, statuses_of
+from holdfast.errors import Claimed, Moved, RunDamaged, UsageError
 from holdfast.kernel.clock import SystemClock
 from holdfast.kernel.model import ENDED, Filter, RunRecord, Status
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from holdfast.engine.access.client import Client
 from holdfast.engine.access.operations import Op, Read
-from holdfast.errors import (
-    HoldfastError,
-    StoreError,
-)
+from holdfast.errors import HoldfastError, StoreError
 from holdfast.kernel.admission import is_suspect
 from holdfast.kernel.model import Change, Status
 from holdfast.kernel.rules import ANY

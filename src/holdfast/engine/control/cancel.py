@@ -12,10 +12,10 @@ from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.argument_checks import check_texts
+from holdfast.engine.control import family
+from holdfast.engine.control.finish import end, end_by_rollback, park
 from holdfast.engine.control.rollback import REFUSALS, if_blocked, plan_rollback, roll_back, rollback
 from holdfast.engine.control.unblock import unblock
-from holdfast.engine.execute import children
-from holdfast.engine.execute.finish import end, end_by_rollback, park
 from holdfast.engine.workflow.outcomes import Cancelled
 from holdfast.engine.workflow.revived import note_revival
 from holdfast.errors import Claimed, InboxNotEmpty, RunBlocked, RunEnded, UsageError
@@ -149,7 +149,7 @@ def cancel_held(run: HeldRun, lease: Lease, wish: Cancelled) -> Op[Status]:
 
 
 def _cancel_parts(run: HeldRun, lease: Lease, wish: Cancelled) -> Op[None]:
-    parts = yield from children.open_children(run)
+    parts = yield from family.open_children(run)
     if parts and (yield Read(lambda: asked_to_cancel(run, run.store.inbox(run.uid)))) is None:
         yield from _ask_to_cancel(run, lease.record, wish)  # should this process die half-way, the next one goes on
     for part in parts:
@@ -220,7 +220,7 @@ def retry(run: HeldRun, *, by: str | None = None) -> Op[None]:
 def _retry_held(run: HeldRun, lease: Lease, by: str | None) -> Op[None]:
     ended = lease.fold.ended
     data: Data = {"keys": ended[1].get("keys", []) if ended else [], "by": by}
-    for part in (yield from children.broken_children(run, lease, data["keys"])):
+    for part in (yield from family.broken_children(run, lease, data["keys"])):
         yield from retry(part, by=by)
     if (seconds := lease.fold.input.get("seconds")) is not None:
         data["deadline"] = run.store.clock.now() + round(seconds * 1_000_000)

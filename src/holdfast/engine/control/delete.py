@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.operations import Op, Read
-from holdfast.errors import (
-    RunBlocked,
-)
+from holdfast.errors import RunBlocked
 from holdfast.kernel.model import Status
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.access.engine import Engine
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.operations import Op, Read
+from holdfast.engine.access.posting import post_message
 from holdfast.engine.argument_checks import check_texts
 from holdfast.errors import RunEnded, UsageError
-from holdfast.kernel.journal import Data
-from holdfast.kernel.model import ENDED, RunRecord
+from holdfast.kernel.model import ENDED
 
 
 def send(
@@ -27,21 +26,3 @@ def send(
         raise RunEnded(run.id, f"it is {record.status}, so nothing receives the message")
     unique = f"key/{run.journals.blind(record, key)}" if key is not None else run.store.clock.random_bytes(12).hex()
     return (yield from post_message(run.engine, record, message, topic, unique, by))
-
-
-def was_posted(engine: Engine, record: RunRecord, unique: str) -> bool:
-    """Whether the message was left with the run before, by a sender who died before it could say so."""
-    key = f"message:{unique}"
-    return key in engine.store.taken(record.uid) or any(item.key == key for item in engine.store.inbox(record.uid))
-
-
-def post_message(
-    engine: Engine, record: RunRecord, message: Any, topic: str | None, unique: str, by: str | None
-) -> Op[bool]:
-    """Leave a message in the inbox of a run; False if this one was left there before."""
-    data: Data = {"topic": topic, "value": engine.codec.encode(message, "message"), "by": by}
-    item = engine.journals.item(record, f"message:{unique}", "message", data, wakes=True)
-    posted = bool((yield Read(lambda: engine.store.post(record.uid, item))))
-    engine.watch.tell(record.uid)
-    engine.bell.ring()
-    return posted

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.operations import Op, Read
+from holdfast.engine.access.posting import post_answer
 from holdfast.errors import QuestionClosed, UsageError
 from holdfast.forms import Form, check_answer, form, load_form, store_form
 from holdfast.kernel.fold import Asked, question_id
@@ -128,11 +129,3 @@ def _post_decline(run: HeldRun, asked: Question, by: str | None) -> Op[None]:
     key = f"decline:{asked.id}.{run.store.clock.random_bytes(6).hex()}"
     item = run.journals.item(record, key, "decline", data, wakes=False)
     yield Read(lambda: run.store.post(record.uid, item))
-
-
-def post_answer(run: HeldRun, id: str, question: int, given: Data, by: str | None = None) -> Op[bool]:
-    """Leave an answer in the inbox; False if there was one already."""
-    data: Data = {"question": question, "id": id, "by": by, **given}
-    record = yield Read(run.read_record)
-    item = run.journals.item(record, f"answer:{id}", "answer", data, wakes=True)
-    return bool((yield Read(lambda: run.store.post(record.uid, item))))

@@ -6,9 +6,7 @@ from holdfast.engine.access.held_run import HeldRun, as_before, resting_status
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.control.rollback import roll_back
 from holdfast.engine.workflow.replay import DIFFERS
-from holdfast.errors import (
-    UsageError,
-)
+from holdfast.errors import UsageError
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import Change, Kind, Status
 from holdfast.kernel.rules import ANY

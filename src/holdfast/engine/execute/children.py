@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +21,7 @@ from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.failures import revive
 from holdfast.engine.workflow.outcomes import Aborted
 from holdfast.engine.workflow.replay import DIFFERS
-from holdfast.engine.workflow.scope import Scope
+from holdfast.engine.workflow.scope import Scope, child_name
 from holdfast.engine.workflow.step import fail
 from holdfast.engine.workflow.waiting import wait
 from holdfast.errors import (
@@ -41,12 +40,11 @@ from holdfast.errors import (
     WorkflowMissing,
 )
 from holdfast.kernel.journal import Data
-from holdfast.kernel.model import ENDED, Filter, Kind, RunRecord, Status
-from holdfast.kernel.rules import LIVE, MAX_ID
-from holdfast.stores.protocol import Store
+from holdfast.kernel.model import ENDED, Kind, RunRecord, Status
+from holdfast.kernel.rules import MAX_ID
 
 if TYPE_CHECKING:
-    from holdfast.engine.execute.inputs import Input
+    from holdfast.engine.workflow.inputs import Input
 
 MAX_DEPTH = 20  # a child of a sync workflow is driven in place, so each costs some of Python's own depth
 STOPS_WITHIN = 10.0  # seconds that a rollback waits for a child that another worker drives
@@ -58,19 +56,14 @@ _NOT_UNDONE = {
 }
 
 
-def part_name(workflow: Workflow[..., Any]) -> str:
-    """What a workflow is called in the keys of its parent."""
-    return workflow.name.replace("/", "_").replace("#", "_")
-
-
 def child(
     scope: Scope, call: tuple[str, int], workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Op[Any]:
     """The result of a workflow that is called by a workflow."""
-    from holdfast.engine.execute.inputs import Input
+    from holdfast.engine.workflow.inputs import Input
 
     execution = scope.execution
-    name, (key, n) = part_name(workflow), call
+    name, (key, n) = child_name(workflow), call
     bound = workflow.bind(args, kwargs)
     given = Input.of(execution.codec, workflow, *bound)
     found = yield from execution.recall(scope, key, n, name, given.digest)
@@ -119,8 +112,8 @@ def _drive(
     What is wrong with the store says nothing about the workflow, so it is not raised there.
     """
     from holdfast.engine.execute.execute import drive_on
-    from holdfast.engine.execute.inputs import QUEUE, Beginning, Place
     from holdfast.engine.execute.start import begin
+    from holdfast.engine.workflow.inputs import QUEUE, Beginning, Place
 
     parent = {"uid": execution.run.uid, "id": execution.run.id, "key": key}
     place = Place(execution.lease.record.queue or QUEUE, execution.lease.record.priority)
@@ -204,13 +197,6 @@ def _result(execution: Execution, key: str, data: Data, run: HeldRun, workflow: 
     raise failed
 
 
-def open_children(run: HeldRun) -> Op[list[HeldRun]]:
-    """The children that the run started, also before it began anew, and that have not ended."""
-    going = Filter(parent=run.uid, statuses=tuple(frozenset(Status) - ENDED - {Status.AWAY}))
-    found = yield Read(lambda: run.store.find(going, limit=100_000))
-    return [run.sibling(record.id, record.uid) for record in found]
-
-
 def drop(run: HeldRun, lease: Lease) -> Op[None]:
     """Cancel the children of branches that lost a race. Done again when a drive ends, should it have been missed."""
     from holdfast.engine.control.cancel import cancel
@@ -221,23 +207,6 @@ def drop(run: HeldRun, lease: Lease) -> Op[None]:
         if record is not None and record.parent == run.uid and record.status not in ENDED:
             with suppress(RunBlocked, RunEnded, RunDamaged):  # just now, by itself; or it goes nowhere any more
                 yield from cancel(run.sibling(record.id, record.uid), f"run {run.id} does not wait for it any longer")
-
-
-def broken_children(run: HeldRun, lease: Lease, keys: list[str]) -> Op[list[HeldRun]]:
-    """The children to try again together with the run: those that made it fail, and those cancelled with it."""
-    return (yield from _children(run, lease, keys, {Status.FAILED, Status.CANCELLED}))
-
-
-def _children(run: HeldRun, lease: Lease, keys: list[str], statuses: Collection[Status]) -> Op[list[HeldRun]]:
-    """The children of these statuses whose end the workflow did not see yet, or is to forget: those of the keys."""
-    found: list[HeldRun] = []
-    for key, known in lease.fold.children.items():
-        if key not in keys and lease.fold.is_settled(key):
-            continue
-        record = yield Read(lambda id=known.id: run.store.get(id))  # type: ignore[misc]
-        if record is not None and record.parent == run.uid and record.status in statuses:
-            found.append(run.sibling(record.id, record.uid))
-    return found
 
 
 def retry_children(run: HeldRun, lease: Lease, to: int) -> Op[None]:
@@ -251,51 +220,6 @@ def retry_children(run: HeldRun, lease: Lease, to: int) -> Op[None]:
         if record is not None and record.parent == run.uid and record.status is Status.CANCELLED:
             with suppress(Claimed, RunDamaged, UsageError):  # somebody else sees to it, or a person has to
                 yield from retry(run.sibling(record.id, record.uid))
-
-
-def next_move(run: HeldRun) -> Op[int | None]:
-    """When the first of the run's descendants that have not ended can go on; None if none can by itself."""
-    moments: list[int] = []
-    held: set[str] = set()
-    pending = [run.uid]
-    while pending:
-        live = Filter(parent=pending.pop(), statuses=tuple(LIVE))
-        for record in (yield Read(lambda live=live: run.store.find(live, limit=100_000))):  # type: ignore[misc]
-            pending.append(record.uid)
-            if record.status is Status.RUNNING:
-                held.add(record.uid)
-            elif record.wake_at is not None:
-                moments.append(record.wake_at)
-            elif record.status is Status.READY and record.reason is None:  # with one, it waits for another process
-                moments.append(record.created_at)
-    if held:
-        dead = yield Read(lambda: run.store.orphans(limit=100_000))
-        moments += [record.created_at for record in dead if record.uid in held]
-    return min(moments, default=None)
-
-
-def blocked_below(store: Store, uid: str) -> RunRecord | None:
-    """A blocked run among the descendants of one that waits, if there is one: it waits for that."""
-    pending = [uid]
-    while pending:
-        waits = Filter(parent=pending.pop(), statuses=(Status.BLOCKED, Status.WAITING))
-        for record in store.find(waits, limit=100_000):
-            if record.status is Status.BLOCKED:
-                return record
-            pending.append(record.uid)
-    return None
-
-
-def blocked_child(run: HeldRun, record: RunRecord) -> Op[RunRecord | None]:
-    """The blocked child that a waiting run waits for, if there is one."""
-    if record.status is not Status.WAITING or record.queue is None:
-        return None
-    return (yield Read(lambda: blocked_below(run.store, record.uid)))  # type: ignore[no-any-return]
-
-
-def waits_for_blocked(child: RunRecord) -> str:
-    """Why a run waits whose child is blocked."""
-    return f"waits for its child {child.id!r}, which is blocked: {child.reason}"
 
 
 def undo_child(run: HeldRun, id: str, *, force: bool = False) -> Op[str | None]:

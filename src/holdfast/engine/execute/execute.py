@@ -1,7 +1,7 @@
 """Driving: a run that is held is carried on until it ends, has to wait, or somebody else has it.
 
 Each drive is one `Execution`: the workflow's function is called from the top, in the way that it and its caller want
-(on this thread, on the event loop, in a thread of its own), and `holdfast.engine.execute.finish` writes how it ended.
+(on this thread, on the event loop, in a thread of its own), and `holdfast.engine.control.finish` writes how it ended.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Call, Op, Read, drive
 from holdfast.engine.control.cancel import asked_to_cancel, cancel_driven
+from holdfast.engine.control.finish import end, fail, go_on_anew, park, suspend, wants_rollback
 from holdfast.engine.execute.children import drop
-from holdfast.engine.execute.finish import end, fail, go_on_anew, park, suspend, wants_rollback
-from holdfast.engine.execute.inputs import arguments_of
 from holdfast.engine.log import INFO, WARNING, tell
 from holdfast.engine.workflow.declare import Workflow, current_scope, driving, namesakes, registered
 from holdfast.engine.workflow.execution import Execution
+from holdfast.engine.workflow.inputs import arguments_of
 from holdfast.engine.workflow.outcomes import (
     Aborted,
     Cancelled,

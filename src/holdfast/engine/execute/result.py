@@ -9,9 +9,9 @@ from typing import Any
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.operations import Listen, Op, Read
 from holdfast.engine.argument_checks import check_options
+from holdfast.engine.control import family
+from holdfast.engine.control.family import blocked_child
 from holdfast.engine.control.questions import let_go_on, questions
-from holdfast.engine.execute import children
-from holdfast.engine.execute.children import blocked_child
 from holdfast.engine.execute.execute import drive_on
 from holdfast.engine.log import WARNING, tell
 from holdfast.engine.workflow.declare import registered
@@ -108,7 +108,7 @@ def _next_move(run: HeldRun, record: RunRecord) -> Op[int | None]:
     """When the run can go on by itself; since long, if it can now. Driving it drives its children, too."""
     if record.status is not Status.WAITING:
         return record.created_at  # ready; or running, by somebody who may have died
-    part = yield from children.next_move(run)
+    part = yield from family.next_move(run)
     return min((at for at in (part, record.wake_at) if at is not None), default=None)
 
 
@@ -135,7 +135,7 @@ def result(run: HeldRun, *, timeout: float | None = None, type: Any = None) -> O
         if status is Status.READY and not why:
             why = "; a worker goes on with it, or run.resume()"
         elif status is Status.WAITING and (child := (yield from blocked_child(run, record))) is not None:
-            why = f"; it {children.waits_for_blocked(child)}"
+            why = f"; it {family.waits_for_blocked(child)}"
         elif status is Status.WAITING and (yield from questions(run)):
             why = "; it waits for an answer, see run.questions()"
         raise TimedOut(run.id, f"it is {status} after {timeout:g} s{why}")

@@ -21,11 +21,11 @@ from holdfast.engine.argument_checks import (
     seconds_of,
     tags_of,
 )
+from holdfast.engine.execute.dedup import find_alike
+from holdfast.engine.execute.enqueue_within import finder, join, through
 from holdfast.engine.execute.execute import drive_on
-from holdfast.engine.execute.inputs import PLACE, QUEUE, Beginning, Input, Place
-from holdfast.engine.worker.dedup import find_alike
-from holdfast.engine.worker.enqueue_within import finder, join, through
 from holdfast.engine.workflow.declare import Workflow, current_scope
+from holdfast.engine.workflow.inputs import PLACE, QUEUE, Beginning, Input, Place
 from holdfast.errors import DefinitionChanged, HoldfastError, UsageError
 from holdfast.kernel.clock import new_uid
 from holdfast.kernel.fold import Fold

@@ -9,8 +9,8 @@ from typing import Any
 
 from holdfast.codec import Tree
 from holdfast.engine.access.journal_reader import Journals, Saved
+from holdfast.engine.control.effects import effect
 from holdfast.engine.control.questions import question
-from holdfast.engine.run.manual_step import effect
 from holdfast.errors import Redacted
 from holdfast.kernel.fold import Fold
 from holdfast.kernel.journal import Data

@@ -9,19 +9,10 @@ from typing import Any
 from holdfast.engine.access.client import Client, RunHandle
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.operations import Op, Read, Settle
-from holdfast.engine.argument_checks import (
-    check_runs_page,
-    check_texts,
-    micros_of,
-    statuses_of,
-    tags_of,
-)
+from holdfast.engine.argument_checks import check_runs_page, check_texts, micros_of, statuses_of, tags_of
 from holdfast.engine.control.audit import audit as audit_run
 from holdfast.engine.run.reading import run_info
-from holdfast.errors import (
-    DefinitionChanged,
-    RunNotFound,
-)
+from holdfast.errors import DefinitionChanged, RunNotFound
 from holdfast.kernel.clock import new_uid
 from holdfast.kernel.journal import Data, genesis, next_entry
 from holdfast.kernel.model import Create, Filter, Kind, RunRecord, Status

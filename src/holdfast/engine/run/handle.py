@@ -20,6 +20,7 @@ from holdfast.engine.control.audit import audit
 from holdfast.engine.control.cancel import cancel, retry
 from holdfast.engine.control.delete import delete
 from holdfast.engine.control.edit import edit
+from holdfast.engine.control.effects import effects
 from holdfast.engine.control.erase import redact
 from holdfast.engine.control.fork import Point
 from holdfast.engine.control.messages import send
@@ -30,7 +31,7 @@ from holdfast.engine.execute.result import result, resume, wait
 from holdfast.engine.run import manual_step
 from holdfast.engine.run.claim import AsyncHolding, Holding
 from holdfast.engine.run.manual_run import complete, fail, release, save
-from holdfast.engine.run.manual_step import effects, is_completed, mark, resolve
+from holdfast.engine.run.manual_step import is_completed, mark, resolve
 from holdfast.engine.run.outputs import Activity, activity, follow, outputs, steps
 from holdfast.engine.run.reading import checkpoint, declared, entry, history, info
 from holdfast.engine.run.streams import entries, events, states

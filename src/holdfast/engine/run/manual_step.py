@@ -16,15 +16,14 @@ from typing import Any
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Call, Op, Read
-from holdfast.engine.control.undo import name_of
 from holdfast.engine.workflow.failures import one_line
 from holdfast.engine.workflow.timing import tell_time
+from holdfast.engine.workflow.undo_functions import name_of
 from holdfast.errors import NonDeterminism, NotDone, Redacted, Uncertain, UsageError
 from holdfast.kernel.fold import Fold, Mark, Step
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import Kind, Status
 from holdfast.kernel.rules import LIVE
-from holdfast.views import Effect, moment
 
 
 def once(
@@ -227,25 +226,3 @@ def is_completed(run: HeldRun, key: str) -> Op[bool]:
     """Whether the step or effect is on record as done."""
     fold = yield from run.seen()
     return key in fold.steps
-
-
-def effects(run: HeldRun) -> Op[tuple[Effect, ...]]:
-    """Everything that the run did to the outside world, oldest first, with what became of it."""
-    fold = yield from run.seen()
-    return tuple(effect(mark) for mark in sorted(fold.ledger.values(), key=lambda mark: mark.seq))
-
-
-def effect(mark: Mark) -> Effect:
-    """An effect of the ledger as users see it."""
-    data = mark.data
-    return Effect(
-        seq=mark.seq,
-        key=data["key"],
-        tool=data["tool"],
-        target=data.get("target"),
-        reversible=bool(data.get("reversible")),
-        status=mark.status,  # type: ignore[arg-type]
-        at=moment(mark.at),
-        undo=data.get("undo"),
-        error=mark.error,
-    )

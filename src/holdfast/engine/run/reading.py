@@ -7,13 +7,11 @@ from typing import Any
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.argument_checks import check_history_page, check_seq
-from holdfast.engine.execute import children
-from holdfast.engine.execute.children import blocked_child
+from holdfast.engine.control import family
+from holdfast.engine.control.family import blocked_child
 from holdfast.engine.run.checkpoint import Checkpoint, StepsAt
 from holdfast.engine.workflow.declare import Workflow, registered, registered_names, state_type
-from holdfast.errors import (
-    UsageError,
-)
+from holdfast.errors import UsageError
 from holdfast.kernel.journal import is_live, live_ranges
 from holdfast.kernel.model import Item, RunRecord, Status
 from holdfast.views import EntryContents, EntryInfo, Page, RunInfo, moment
@@ -109,7 +107,7 @@ def run_info(record: RunRecord, blocked: RunRecord | None = None) -> RunInfo:
         seq=record.seq,
         generation=record.generation,
         holder=record.worker,
-        reason=_reason(record) if blocked is None else children.waits_for_blocked(blocked),
+        reason=_reason(record) if blocked is None else family.waits_for_blocked(blocked),
         forked_from=(parent.id, parent.upto) if parent else None,
         queue=record.queue,
         priority=record.priority,

@@ -21,11 +21,11 @@ from holdfast.engine.access.engine import Engine
 from holdfast.engine.access.operations import Async, Op, Operable, Read, Settle
 from holdfast.engine.access.operations import Operation as operation
 from holdfast.engine.argument_checks import check_bounds, check_texts, tags_of
-from holdfast.engine.execute.inputs import QUEUE, Beginning, Input, Place
 from holdfast.engine.execute.start import checked, checked_place, create_of
 from holdfast.engine.log import INFO, WARNING, tell
 from holdfast.engine.worker.cron import check_cron, due_ticks, next_tick
 from holdfast.engine.workflow.declare import Workflow
+from holdfast.engine.workflow.inputs import QUEUE, Beginning, Input, Place
 from holdfast.errors import HoldfastError, ScheduleMoved, ScheduleNotFound, StoreDamaged, StoreError, UsageError, shown
 from holdfast.kernel.clock import new_uid
 from holdfast.kernel.model import Document

@@ -28,12 +28,12 @@ from holdfast.engine.access.operations import Op, drive, drive_async
 from holdfast.engine.access.wakeups import Heard
 from holdfast.engine.argument_checks import check_options
 from holdfast.engine.execute.execute import drive_taken, give_back, unstick
-from holdfast.engine.execute.inputs import QUEUE
 from holdfast.engine.log import INFO, WARNING, tell
 from holdfast.engine.worker.intake import Intake
 from holdfast.engine.worker.schedules import fire
 from holdfast.engine.workflow.declare import registered_names
 from holdfast.engine.workflow.failures import one_line
+from holdfast.engine.workflow.inputs import QUEUE
 from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreError, StoreUnusable, UsageError
 from holdfast.kernel.clock import SystemClock
 from holdfast.kernel.model import RunRecord

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec,
 from msgspec import Struct
 
 from holdfast.engine.argument_checks import check_options, check_texts
-from holdfast.engine.control.undo import check_signature, declared_name, name_of
+from holdfast.engine.workflow.undo_functions import check_signature, declared_name, name_of
 from holdfast.errors import UndoRefused, UsageError
 
 if TYPE_CHECKING:

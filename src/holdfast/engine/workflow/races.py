@@ -58,9 +58,8 @@ def forget(execution: Execution, losers: list[Scope], ended: tuple[str, Data]) -
 
 def drop_children(execution: Execution) -> Op[None]:
     """Cancel the children of branches that lost."""
-    from holdfast.engine.execute.children import drop
-
-    yield from execution.unharmed(drop(execution.run, execution.lease))
+    cancelling = execution.engine.upcalls.cancel_losers(execution.run, execution.lease)
+    yield from execution.unharmed(cancelling)
 
 
 def first(*branches: Branch) -> Any:

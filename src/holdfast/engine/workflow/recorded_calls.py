@@ -147,7 +147,7 @@ def _send(scope: Scope, to: str, message: Any, topic: str | None) -> Op[None]:
 
 def _post(scope: Scope, key: str, to: str, message: Any, topic: str | None) -> Op[RunError | None]:
     """Leave the message with the run, if it was not left there before; why it cannot be, if so."""
-    from holdfast.engine.control.messages import post_message, was_posted
+    from holdfast.engine.access.posting import post_message, was_posted
 
     engine, own = scope.execution.engine, scope.execution.lease
     unique = f"{own.record.uid}/{scope.execution.era(own.fold.generation)}/{key}"

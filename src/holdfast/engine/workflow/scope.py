@@ -157,7 +157,11 @@ class Scope:
 
     def child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a workflow as a part of the run."""
-        from holdfast.engine.execute.children import child, part_name
-
         self.check(f"workflow {workflow.name}")
-        return self.execution.perform(child(self, self.allot(part_name(workflow)), workflow, args, kwargs))
+        call = self.allot(child_name(workflow))
+        return self.execution.perform(self.execution.engine.upcalls.call_child(self, call, workflow, args, kwargs))
+
+
+def child_name(workflow: Workflow[..., Any]) -> str:
+    """What a workflow is called in the keys of its parent."""
+    return workflow.name.replace("/", "_").replace("#", "_")

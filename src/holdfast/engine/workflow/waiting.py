@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any, NoReturn
 
 from holdfast.engine.access.operations import Call, Nap, Op, Read
+from holdfast.engine.access.posting import post_answer
 from holdfast.engine.argument_checks import check_texts, micros_of, seconds_of
-from holdfast.engine.control.questions import post_answer
 from holdfast.engine.workflow.declare import current_scope
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.failures import describe

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engine.access.client import Client
 from holdfast.engine.access.operations import Call, Op, Read
-from holdfast.engine.worker.dedup import Find
+from holdfast.engine.execute.dedup import Find
 from holdfast.errors import UsageError
 from holdfast.stores.user_transaction import Asking, Guest, Joining
 
@@ -42,7 +42,7 @@ def through(asking: Asking[T]) -> Op[T]:
 
 
 def finder(guest: Guest) -> Find:
-    """What looks for runs inside of the transaction, as `holdfast.engine.worker.dedup.find_alike` wants it."""
+    """What looks for runs inside of the transaction, as `holdfast.engine.execute.dedup.find_alike` wants it."""
 
     def find(filter: Filter, before: str | None, limit: int) -> Op[list[RunRecord]]:
         return (yield from through(guest.find(filter, before=before, limit=limit)))

@@ -8,10 +8,10 @@ from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.control.rollback import REFUSALS, begin_rollback
-from holdfast.engine.execute.inputs import Input
 from holdfast.engine.log import INFO, WARNING, tell
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.failures import account_of
+from holdfast.engine.workflow.inputs import Input
 from holdfast.errors import InboxNotEmpty, UndoFailed, ValueRefused
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import Change, Kind, Status
