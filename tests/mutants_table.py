@@ -999,7 +999,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "payload-of-any-type",
-        "src/holdfast/stores/sqlite/rows.py",
+        'src/holdfast/stores/sql_rows.py',
         " and type(payload) is bytes",
         "",
         'tests/damage/test_sqlite_damage.py -k "another_type"',

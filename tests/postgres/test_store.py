@@ -21,7 +21,7 @@ from holdfast.stores.postgres.guarded_connection import LentConnection
 from holdfast.stores.postgres.rows import given, kept
 from holdfast.stores.postgres.store import PostgresStore, ServerClock
 from holdfast.stores.postgres.url import settings_of
-from holdfast.stores.sqlite.rows import sealed
+from holdfast.stores.sql_rows import sealed
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast.errors import RunDamaged
 from holdfast.kernel.model import Entry, Filter, Link, Rewind, RunRecord, Status
 from holdfast.kernel.rules import each_status, uids_within
-from holdfast.stores.sqlite.rows import MAX_TIME, after_prefix, is_entry, is_stored_entry, newest_first, within
+from holdfast.stores.sql_rows import MAX_TIME, after_prefix, is_entry, is_stored_entry, newest_first, within
 
 KNOWN_STATUSES = frozenset(Status)
 ESCAPE = "\x1b"

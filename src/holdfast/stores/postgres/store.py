@@ -84,7 +84,7 @@ from holdfast.stores.postgres.single_write import made_alone
 from holdfast.stores.postgres.stuck_calls import patrol
 from holdfast.stores.postgres.url import settings_of
 from holdfast.stores.postgres.user_transaction import Host, PostgresGuest
-from holdfast.stores.sqlite.rows import item_of, sealed
+from holdfast.stores.sql_rows import item_of, sealed
 
 TABLES = ("run", "run_tag", "entry", "link", "inbox", "worker", "queue", "document")
 NO_NEWS = ("worker", "queue")  # a heartbeat is no news, and neither is a lock

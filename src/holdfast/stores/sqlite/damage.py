@@ -14,7 +14,8 @@ from typing import Any
 
 from holdfast.errors import HoldfastError, RunDamaged, StoreDamaged
 from holdfast.kernel.model import Status
-from holdfast.stores.sqlite.rows import document_of, item_of, record_of, taken_of, term_of
+from holdfast.stores.sql_rows import item_of
+from holdfast.stores.sqlite.rows import document_of, record_of, taken_of, term_of
 
 REMEDY = "`holdfast doctor` tells more; restore it from a backup with `restore`"
 TABLES = ("run", "inbox", "document", "link", "entry", "run_tag", "worker", "meta")  # those that matter most come first

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
 
 from holdfast.errors import RunDamaged, StoreDamaged
-from holdfast.kernel.model import Document, Filter, Item, Link, Rewind, RunRecord, Status
-from holdfast.kernel.rules import Term, each_status, uids_within
+from holdfast.kernel.model import Document, Filter, Link, Rewind, RunRecord, Status
+from holdfast.kernel.rules import Term, each_status
+from holdfast.stores.sql_rows import after_prefix, checksum_of, is_entry, newest_first, within
 
-MAX_TIME = 253_402_300_800_000_000  # the year 10,000
 KNOWN_STATUSES = frozenset(Status)
 _decode_lineage = msgspec.json.Decoder(tuple[Link, ...]).decode
 _decode_rewinds = msgspec.json.Decoder(tuple[Rewind, ...]).decode
@@ -64,12 +63,12 @@ def row_of(record: RunRecord) -> tuple[Any, ...]:
         record.crashed_at,
     )
     was = None if record.was is None else str(record.was)
-    return (*columns, _checksum(columns), _sealed_away(record.uid, record.away, was), was, record.seq)
+    return (*columns, checksum_of(columns), _sealed_away(record.uid, record.away, was), was, record.seq)
 
 
 def _sealed_away(uid: str, away: str | None, was: str | None) -> str | None:
     """Where a run is, behind a checksum of its own: that of the record is one that the version before can check."""
-    return None if away is None else f"{_checksum((uid, away, was)).hex()} {away}"
+    return None if away is None else f"{checksum_of((uid, away, was)).hex()} {away}"
 
 
 def _away_in(uid: str, sealed: Any, was: Any) -> str | None:
@@ -80,13 +79,9 @@ def _away_in(uid: str, sealed: Any, was: Any) -> str | None:
     return away
 
 
-def _checksum(columns: tuple[Any, ...]) -> bytes:
-    return blake2b(msgspec.msgpack.encode(columns), digest_size=8).digest()
-
-
 def record_of(row: tuple[Any, ...]) -> RunRecord:
     columns, checksum, (seq, hash, at, kind, state), (away, was, newest) = row[:25], row[25], row[26:31], row[31:]
-    if _checksum(columns) != checksum:
+    if checksum_of(columns) != checksum:
         raise RunDamaged(str(row[1]), "its record was changed or damaged; restore the run from a backup")
     if not is_entry(seq, kind, at, state, hash):
         raise RunDamaged(str(row[1]), "its newest entry is missing or damaged; restore the run from a backup")
@@ -133,21 +128,9 @@ def record_of(row: tuple[Any, ...]) -> RunRecord:
     )
 
 
-def sealed(item: Item) -> bytes:
-    """The payload of an inbox item, after a checksum over the whole item."""
-    return _checksum((item.key, item.kind, item.at, int(item.wakes), item.payload)) + item.payload
-
-
-def item_of(uid: str, key: Any, kind: Any, at: Any, sealed: Any, wakes: Any) -> Item:
-    payload = bytes(sealed[8:]) if type(sealed) is bytes else b""
-    if type(sealed) is not bytes or sealed[:8] != _checksum((key, kind, at, wakes, payload)):
-        raise RunDamaged(uid, f"the inbox item {key!r} was changed or damaged; restore the run from a backup")
-    return Item(key, kind, at, payload, bool(wakes))
-
-
 def taken_seal(key: str) -> bytes:
     """What stands in place of the payload of an item that was taken."""
-    return _checksum((key, "taken"))
+    return checksum_of((key, "taken"))
 
 
 def taken_of(uid: str, key: Any, seal: Any) -> str:
@@ -160,7 +143,7 @@ def taken_of(uid: str, key: Any, seal: Any) -> str:
 def worker_row(name: str, term: Term) -> tuple[Any, ...]:
     """The columns of a worker, and a checksum over them."""
     columns = (name, term.until, term.boot, term.ends)
-    return (*columns, _checksum(columns))
+    return (*columns, checksum_of(columns))
 
 
 def term_of(place: str, name: Any, until: Any, boot: Any, ends: Any, checksum: Any) -> Term:
@@ -171,7 +154,7 @@ def term_of(place: str, name: Any, until: Any, boot: Any, ends: Any, checksum: A
     if type(until) is int and boot is None and ends is None and checksum is None:
         return Term(until)
     is_term = all(type(value) is int for value in (until, boot, ends))
-    if not is_term or checksum != _checksum((name, until, boot, ends)):
+    if not is_term or checksum != checksum_of((name, until, boot, ends)):
         raise StoreDamaged(place, f"what it says of the worker {name!r} is damaged; start that worker again")
     return Term(until, boot, ends)
 
@@ -179,32 +162,14 @@ def term_of(place: str, name: Any, until: Any, boot: Any, ends: Any, checksum: A
 def document_row(kind: str, document: Document) -> tuple[Any, ...]:
     """The columns of a document, and a checksum over them."""
     columns = (kind, document.name, document.value, document.version)
-    return (*columns, _checksum(columns))
+    return (*columns, checksum_of(columns))
 
 
 def document_of(kind: str, place: str, name: Any, value: Any, version: Any, checksum: Any) -> Document:
     """The document of a row; raises `StoreDamaged` if it is not what was written."""
-    if type(value) is not bytes or type(version) is not int or _checksum((kind, name, value, version)) != checksum:
+    if type(value) is not bytes or type(version) is not int or checksum_of((kind, name, value, version)) != checksum:
         raise StoreDamaged(place, f"what it says of the {kind} {name!r} is damaged; restore it from a backup")
     return Document(name, value, version)
-
-
-def is_entry(seq: Any, kind: Any, at: Any, state: Any, hash: Any) -> bool:
-    """Whether the columns of an entry have the types that were written; a damaged one may have any."""
-    return (
-        type(seq) is int
-        and type(kind) is str
-        and type(at) is int
-        and 0 <= at < MAX_TIME
-        and (state is None or type(state) is int)
-        and type(hash) is bytes
-    )
-
-
-def is_stored_entry(row: tuple[Any, ...]) -> bool:
-    """Whether all columns of an entry have the right types, with its payload and the hash of the previous entry."""
-    seq, kind, at, state, prev, hash, payload = row
-    return is_entry(seq, kind, at, state, hash) and (prev is None or type(prev) is bytes) and type(payload) is bytes
 
 
 def listed(row: tuple[Any, ...]) -> RunRecord:
@@ -217,48 +182,12 @@ def listed(row: tuple[Any, ...]) -> RunRecord:
         )
 
 
-def after_prefix(prefix: str) -> str | None:
-    """A text that comes after all that begin with this prefix, and before all others behind it; None if it has none.
-
-    Nor has a prefix with a lone surrogate, which no id has.
-    """
-    end = prefix[:-1] + chr(ord(prefix[-1]) + 1) if prefix[-1] < "\U0010ffff" else "\ud800"
-    return end if not any("\ud800" <= character <= "\udfff" for character in prefix + end) else None
-
-
 def tagged(tags: Any, name: str, value: str) -> bool:
     """Whether these tags have this one. Those that are damaged have any, so that the run is listed as damaged."""
     try:
         return _decode_tags(tags).get(name) == value
     except (msgspec.MsgspecError, TypeError, UnicodeDecodeError):
         return True
-
-
-def newest_first(
-    query: str, order: str, conditions: Sequence[tuple[list[str], list[Any]]], limit: int, mark: str
-) -> tuple[str, list[Any]]:
-    """A statement for the newest of what a query finds under several conditions, and its values.
-
-    Of each, an index has what it finds in the ``order``, so no more of it is read than a page.
-    """
-    each: list[str] = []
-    values: list[Any] = []
-    for clauses, given in conditions:
-        where = f"WHERE {' AND '.join(clauses)} " if clauses else ""
-        each.append(f"{query} {where}ORDER BY {order} LIMIT {mark}")
-        values += [*given, limit]
-    if len(each) == 1:
-        return each[0], values
-    together = " UNION ALL ".join(f"SELECT * FROM ({one}) AS part" for one in each)
-    return f"SELECT * FROM ({together}) AS parts ORDER BY uid DESC LIMIT {mark}", [*values, limit]
-
-
-def within(column: str, filter: Filter, before: str | None, mark: str) -> tuple[list[str], list[str]]:
-    """Conditions on the uid: those of a page, and of the time at which runs were made."""
-    lo, hi = uids_within(filter)
-    bounds = [(">=", lo), ("<", hi), ("<", before)]
-    given = [(sign, value) for sign, value in bounds if value is not None]
-    return [f"{column} {sign} {mark}" for sign, _ in given], [value for _, value in given]
 
 
 def page(queries: dict[str, str], filter: Filter, before: str | None, limit: int) -> tuple[str, list[Any]]:

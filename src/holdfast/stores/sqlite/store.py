@@ -58,6 +58,7 @@ from holdfast.kernel.rules import (
     woken,
 )
 from holdfast.stores.protocol import LOOK_EVERY
+from holdfast.stores.sql_rows import is_stored_entry, item_of, sealed
 from holdfast.stores.sqlite.damage import (
     REMEDY,
     check_documents,
@@ -74,14 +75,11 @@ from holdfast.stores.sqlite.queues import choose, due_in
 from holdfast.stores.sqlite.rows import (
     document_of,
     document_row,
-    is_stored_entry,
-    item_of,
     listed,
     page,
     record_of,
     row_of,
     rows_of,
-    sealed,
     taken_of,
     taken_seal,
     term_of,
