@@ -606,8 +606,8 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "damage-sqlite-inbox",
-        "src/holdfast/stores/sqlite/rows.py",
-        "if type(sealed) is not bytes or sealed[:8] != _checksum((key, kind, at, wakes, payload)):",
+        'src/holdfast/stores/sql_rows.py',
+        "if type(sealed) is not bytes or sealed[:8] != checksum_of((key, kind, at, wakes, payload)):",
         "if False:",
         'tests/damage/test_sqlite_damage.py -m torture -k "flipped_byte_in_the_database"',
     ),
@@ -663,7 +663,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "damage-worker-row-sqlite",
         "src/holdfast/stores/sqlite/rows.py",
-        "    if not is_term or checksum != _checksum((name, until, boot, ends)):",
+        "    if not is_term or checksum != checksum_of((name, until, boot, ends)):",
         "    if False:",
         'tests/damage/test_sqlite_indexes.py -k "worker"',
     ),
