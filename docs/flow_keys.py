@@ -8,8 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from holdfast import flow
-from holdfast.flow import document, filters, keys, limits, loading, perform, process, sandbox, secrets, syntax, web
-from holdfast.flow.shapes import BlockShape
+from holdfast.flow import perform
+from holdfast.flow.actions import process, secrets, web
+from holdfast.flow.file import document, keys, loading
+from holdfast.flow.file.shapes import BlockShape
+from holdfast.flow.template import filters, limits, sandbox, syntax
 
 HEADINGS = {
     "flow": ("A flow", "The file itself."),

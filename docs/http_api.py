@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.ui import openapi
-from holdfast.ui.operations import TABLE, Operation
-from holdfast.ui.problems import TABLE as PROBLEMS
+from holdfast.ui.api import openapi
+from holdfast.ui.api.operations import TABLE, Operation
+from holdfast.ui.api.problems import TABLE as PROBLEMS
 
 
 def page() -> str:

@@ -135,7 +135,7 @@ MUTANTS = [
     ),
     Mutant(
         "plain-functions-cannot-wait",
-        "src/holdfast/engine/workflow/async_execution.py",
+        "src/holdfast/engine/workflow/concurrency/async_execution.py",
         "            return bridge.carry(operation)\n",
         "            pass\n",
         f'{TESTS}/test_async.py -k "plain_function_asks"',

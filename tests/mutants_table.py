@@ -606,7 +606,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "damage-sqlite-inbox",
-        'src/holdfast/stores/sql_rows.py',
+        "src/holdfast/stores/sql_rows.py",
         "if type(sealed) is not bytes or sealed[:8] != checksum_of((key, kind, at, wakes, payload)):",
         "if False:",
         'tests/damage/test_sqlite_damage.py -m torture -k "flipped_byte_in_the_database"',
@@ -999,7 +999,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "payload-of-any-type",
-        'src/holdfast/stores/sql_rows.py',
+        "src/holdfast/stores/sql_rows.py",
         " and type(payload) is bytes",
         "",
         'tests/damage/test_sqlite_damage.py -k "another_type"',

@@ -73,7 +73,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "replay-in-any-order",
-        "src/holdfast/engine/workflow/async_execution.py",
+        "src/holdfast/engine/workflow/concurrency/async_execution.py",
         "        if len(self.tasks) > 1:\n            turn: ",
         "        if False:\n            turn: ",
         f'{WORKFLOWS}/test_replay_order.py -k "ended_last"',
@@ -88,7 +88,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "wait-for-has-a-scope",
-        "src/holdfast/engine/workflow/task_names.py",
+        "src/holdfast/engine/workflow/concurrency/task_names.py",
         "    return frame is not None and frame.f_code is _WAIT_FOR\n",
         "    return False\n",
         f'{WORKFLOWS}/test_tasks.py -k "with_a_task_and_without"',
@@ -123,7 +123,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "gate-forgets-timers",
-        "src/holdfast/engine/workflow/async_execution.py",
+        "src/holdfast/engine/workflow/concurrency/async_execution.py",
         "        elif outside or timer is not None:\n",
         "        elif outside:\n",
         "tests/model/test_tasks.py -k correct",
@@ -151,7 +151,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "thread-rests-until-it-wakes",
-        "src/holdfast/engine/workflow/branches.py",
+        "src/holdfast/engine/workflow/concurrency/branches.py",
         "lambda: not enough(future.done() for future in futures)",
         "lambda: True",
         f'{WORKFLOWS}/test_branches.py -k "slow_machine"',
@@ -324,14 +324,14 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "quiet-too-soon",
-        "src/holdfast/engine/workflow/idle.py",
+        "src/holdfast/engine/workflow/concurrency/idle.py",
         "_waits_in_asyncio(task, tasks) else OUTSIDE",
         "_waits_in_asyncio(task, tasks) else PEERS",
         f'{WORKFLOWS}/test_async.py -k "busy_outside"',
     ),
     Mutant(
         "never-quiet",
-        "src/holdfast/engine/workflow/idle.py",
+        "src/holdfast/engine/workflow/concurrency/idle.py",
         "return PEERS if _is_of_peers(future, tasks)",
         "return OUTSIDE if _is_of_peers(future, tasks)",
         f'{WORKFLOWS}/test_async.py -k "waits_gives_up_the_lease and wait"',
@@ -339,7 +339,7 @@ MUTANTS: list[Mutant] = [
     # Races
     Mutant(
         "winner-not-journaled",
-        "src/holdfast/engine/workflow/races.py",
+        "src/holdfast/engine/workflow/concurrency/races.py",
         (
             'lines = forget(execution, losers, (Kind.DONE, {"key": self.key, "n": self.n, "result": winner}))\n'
             "        yield from execution.in_turn((yield from execution.write(lines)))\n"
@@ -349,7 +349,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "question-of-a-loser-stays-open",
-        "src/holdfast/engine/workflow/races.py",
+        "src/holdfast/engine/workflow/concurrency/races.py",
         "return [(kind, data), *closing]",
         "return [(kind, data)]",
         f'{WORKFLOWS}/test_branches.py -k "losers_question or question_of_a_loser"',

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from holdfast.engine.run.outputs import Activity
     from holdfast.engine.worker.queues import AsyncQueue, Queue
     from holdfast.engine.worker.schedules import AsyncSchedule, Schedule
-    from holdfast.engine.workflow.branches import gather, map
+    from holdfast.engine.workflow.concurrency.branches import gather, map
+    from holdfast.engine.workflow.concurrency.races import first, timeout
     from holdfast.engine.workflow.declare import StepFunction, Workflow, step, workflow
     from holdfast.engine.workflow.effect_step import Done, this_step
-    from holdfast.engine.workflow.races import first, timeout
     from holdfast.engine.workflow.recorded_calls import (
         continue_as_new,
         emit,
@@ -257,10 +257,10 @@ _HOMES = {
         "Done",
         "this_step",
     ),
-    "engine.workflow.branches": ("gather", "map"),
+    "engine.workflow.concurrency.branches": ("gather", "map"),
     "engine.run.outputs": ("Activity",),
     "engine.worker.queues": ("AsyncQueue", "Queue"),
-    "engine.workflow.races": ("first", "timeout"),
+    "engine.workflow.concurrency.races": ("first", "timeout"),
     "engine.workflow.recorded_calls": (
         "continue_as_new",
         "emit",

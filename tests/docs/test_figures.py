@@ -18,7 +18,7 @@ from holdfast.engine.access.heartbeat import DEFAULT_LEASE
 from holdfast.engine.argument_checks import MAX_PRIORITY
 from holdfast.engine.worker.schedules import MAX_NAME
 from holdfast.engine.workflow.replay_gate import MOST
-from holdfast.flow.secrets import SHORTEST
+from holdfast.flow.actions.secrets import SHORTEST
 from holdfast.importers.reading import MAX_DEPTH
 from holdfast.kernel.rules import MAX_ID
 from holdfast.stores.postgres import connections, store, stuck_calls

@@ -10,7 +10,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, flow
 from holdfast.flow import Flow, Problem
-from holdfast.flow.loading import load_text
+from holdfast.flow.file.loading import load_text
 
 sys.path.insert(0, str(Path(__file__).parent))
 import flow_calls  # noqa: F401  (from here on tests, and the flows in them, have it by this name)

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import VarsRefused
-from holdfast.flow.document import NotRead, Text, compose
+from holdfast.flow.file.document import NotRead, Text, compose
+from holdfast.flow.file.keys import ACTIONS, BLOCKS
+from holdfast.flow.file.loading import Loaded, load_text
+from holdfast.flow.file.model import restored
 from holdfast.flow.graph import FlowGraph, first_input
-from holdfast.flow.keys import ACTIONS, BLOCKS
-from holdfast.flow.loading import Loaded, load_text
-from holdfast.flow.model import restored
 from holdfast.flow.plan import plan
 
 GOOD = """\

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import FlowFailed, Holdfast
-from holdfast.flow import web
+from holdfast.flow.actions import web
 
 
 class Server(BaseHTTPRequestHandler):

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast import FlowInvalid, flow
 from holdfast.flow import Problem
-from holdfast.flow.document import MAX_BYTES, NotRead, Text, compose, decoded
-from holdfast.flow.keys import ACTIONS, BLOCKS, STEP, schema
+from holdfast.flow.file.document import MAX_BYTES, NotRead, Text, compose, decoded
+from holdfast.flow.file.keys import ACTIONS, BLOCKS, STEP, schema
 
 Problems = Callable[[str], list[Problem]]
 HEAD = "name: sample\nsteps:\n"

@@ -16,8 +16,8 @@ import holdfast
 from holdfast import Holdfast, Status, flow
 from holdfast.errors import ActionFailed
 from holdfast.flow import Line
-from holdfast.flow.process import TAIL, run_shell
-from holdfast.flow.secrets import Masker
+from holdfast.flow.actions.process import TAIL, run_shell
+from holdfast.flow.actions.secrets import Masker
 
 PATIENCE = 30.0
 
@@ -104,7 +104,7 @@ def test_what_cannot_be_started_is_told(tmp_path: Path) -> None:
 
 
 def test_a_timeout_ends_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.flow.process.GRACE", 0.1)
+    monkeypatch.setattr("holdfast.flow.actions.process.GRACE", 0.1)
     ended = shell(CROWD, tmp_path, timeout=0.5)
     assert ended.timed_out
     assert len(pids(tmp_path / "pids")) == 3
@@ -112,7 +112,7 @@ def test_a_timeout_ends_the_whole_group(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_an_interrupt_ends_the_whole_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.flow.process.GRACE", 0.1)
+    monkeypatch.setattr("holdfast.flow.actions.process.GRACE", 0.1)
 
     def keep_on() -> None:
         if (tmp_path / "up").exists():
@@ -124,7 +124,7 @@ def test_an_interrupt_ends_the_whole_group(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_cancel_ends_the_whole_group(load: Any, hf: Holdfast, memdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.flow.process.GRACE", 0.1)
+    monkeypatch.setattr("holdfast.flow.actions.process.GRACE", 0.1)
     loaded = load(f"steps:\n  - id: a\n    run: |\n      {CROWD}\n  - {{id: b, run: touch never}}\n")
     thread = threading.Thread(target=lambda: loaded.start(hf, id="r"))
     thread.start()

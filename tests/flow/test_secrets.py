@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast import FlowFailed, Holdfast, SecretMissing, flow
 from holdfast.flow import Line
-from holdfast.flow.secrets import Masker, Source, Vault
+from holdfast.flow.actions.secrets import Masker, Source, Vault
 
 VALUE = "hunter2-pässword'\"x"
 FLOW = """

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.flow import Problem
-from holdfast.flow.shell import enclosed
+from holdfast.flow.template.shell_quoting import enclosed
 
 Problems = Callable[[str], list[Problem]]
 

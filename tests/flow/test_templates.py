@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import TemplateRefused
-from holdfast.flow.limits import MAX_TEXT, Placeholder, Unknown
-from holdfast.flow.secrets import marked
-from holdfast.flow.syntax import Mode
-from holdfast.flow.template import Template
+from holdfast.flow.actions.secrets import marked
+from holdfast.flow.template.limits import MAX_TEXT, Placeholder, Unknown
+from holdfast.flow.template.syntax import Mode
+from holdfast.flow.template.template import Template
 
 VALUES: dict[str, Any] = {
     "vars": {"env": "prod", "n": 3, "names": ["b", "a"], "on": True, "none": None, "long": "x" * 1000},
@@ -131,7 +131,7 @@ def test_what_would_cost_much_is_refused_at_once(source: str) -> None:
 
 
 def test_a_loop_without_end_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.flow.limits.MAX_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.flow.template.limits.MAX_SECONDS", 0.05)
     for source in (
         "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}",
         "{% for a in range(9999) %}{% if range(9999) | select('odd') | list %}{% endif %}{% endfor %}",

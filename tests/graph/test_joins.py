@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import END, Graph, Holdfast, RunBlocked, Status, append, quorum
-from holdfast.engine.workflow.branches import MAX_THREADS
+from holdfast.engine.workflow.concurrency.branches import MAX_THREADS
 from holdfast.graph.draw.run_path import path_of
 
 

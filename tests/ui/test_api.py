@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 import holdfast
 from holdfast import Holdfast
-from holdfast.ui.operations import TABLE
+from holdfast.ui.api.operations import TABLE
 from holdfast.ui.paths import id_of, part
 from holdfast.ui.security import Role
 

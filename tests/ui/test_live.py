@@ -22,8 +22,8 @@ from starlette.testclient import TestClient
 import holdfast
 from holdfast import Holdfast
 from holdfast.ui import live
+from holdfast.ui.api.problems import Refused
 from holdfast.ui.live import Live
-from holdfast.ui.problems import Refused
 
 TOKEN = "a-token-for-those-who-act"
 

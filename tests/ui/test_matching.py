@@ -13,10 +13,10 @@ from starlette.testclient import TestClient
 
 import holdfast
 from holdfast import Holdfast, Keyring
-from holdfast.ui import idempotency, operations
-from holdfast.ui.idempotency import Given, Once
+from holdfast.ui.api import idempotency, operations
+from holdfast.ui.api.idempotency import Given, Once
+from holdfast.ui.api.problems import Refused
 from holdfast.ui.paths import part
-from holdfast.ui.problems import Refused
 from holdfast.ui.security import Person, Role
 
 

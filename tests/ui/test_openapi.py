@@ -22,8 +22,8 @@ from starlette.testclient import TestClient
 
 import holdfast
 from holdfast.ui import create_app
-from holdfast.ui.openapi import document
-from holdfast.ui.operations import TABLE, Operation
+from holdfast.ui.api.openapi import document
+from holdfast.ui.api.operations import TABLE, Operation
 from holdfast.ui.paths import part
 from holdfast.ui.security import Tokens
 

@@ -328,7 +328,11 @@ def test_where_a_run_was_moved_to_is_not_told(tmp_path: Any, serving: Any) -> No
         hf.move(there)
         api = serving(hf)
         path = "/api/v1/runs/moved"
-        answers = [api.get(path), api.get("/api/v1/runs"), api.post(f"{path}/cancel", headers={"If-Match": "*"})]
+        answers = [
+            api.get(path),
+            api.get("/api/v1/runs"),
+            api.post(f"{path}/cancel", headers={"If-Match": "*"}),
+        ]
         assert [one.status_code for one in answers] == [200, 200, 409]
         assert not [one.text for one in answers if "secret" in one.text]
 
@@ -376,7 +380,8 @@ def test_roles() -> None:
 def test_stated_limits_are_those_of_the_code() -> None:
     from pathlib import Path
 
-    from holdfast.ui import api, hooks, idempotency, read_ops
+    from holdfast.ui import hooks
+    from holdfast.ui.api import idempotency, read_ops, routes
 
     page = (Path(__file__).parents[2] / "docs" / "reference" / "limits.md").read_text()
     limits = Limits()
@@ -384,7 +389,7 @@ def test_stated_limits_are_those_of_the_code() -> None:
     assert f"to arrive | {limits.seconds:.0f} s |" in page
     assert f"| {limits.streams:,}; {limits.runs} |" in page
     assert f"waits for it | {limits.seconds:.0f} s |" in page
-    assert f"parameters of a query | {api.MAX_FIELDS:,} |" in page
+    assert f"parameters of a query | {routes.MAX_FIELDS:,} |" in page
     assert f"counted | {read_ops.UPTO:,} |" in page
     assert idempotency.KEPT == 24 * 3600 * 1_000_000
     assert f"take | {hooks.post.retry.times} more attempts" in page

@@ -100,7 +100,7 @@ def test_a_child_that_took_too_long_is_cancelled(
     hft: Holdfast, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, flow: Any, dies: bool
 ) -> None:
     if dies:  # after it was journaled, and before the child was told
-        monkeypatch.setattr("holdfast.engine.workflow.races.drop_children", lambda execution: iter(()))
+        monkeypatch.setattr("holdfast.engine.workflow.concurrency.races.drop_children", lambda execution: iter(()))
     run = hft.start(flow, id="approval_in_time")
     clock.advance(200)
     run.resume()

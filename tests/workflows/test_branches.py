@@ -486,7 +486,7 @@ def asks_beside_branches() -> Any:
 
 @pytest.mark.parametrize("slow", ["begins", "wakes"])
 def test_a_slow_machine_blocks_nothing(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, slow: str) -> None:
-    from holdfast.engine.workflow import branches
+    from holdfast.engine.workflow.concurrency import branches
 
     run = hf.start(asks_beside_branches)
     begin, wait = branches.Threads.begin, branches.wait_for_threads

@@ -45,7 +45,7 @@ def variables_of(flow: Flow, given: Any, texts: tuple[tuple[str, str], ...]) -> 
 
 def check_variables(flow: Flow, variables: dict[str, Any]) -> None:
     """Refuse values that do not fit, before anything is made or said; raises `VarsRefused`."""
-    from holdfast.flow.values import start_values
+    from holdfast.flow.file.variables import start_values
 
     start_values(flow.definition, variables)
 

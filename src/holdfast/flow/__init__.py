@@ -27,14 +27,14 @@ from holdfast.engine.execute import start as begin
 from holdfast.engine.worker import schedules
 from holdfast.errors import DefinitionChanged, FlowInvalid
 from holdfast.flow import once
-from holdfast.flow.document import Problem
+from holdfast.flow.actions.live_output import Line, Listener, listening
+from holdfast.flow.file.document import Problem
+from holdfast.flow.file.keys import schema
+from holdfast.flow.file.loading import load_file
+from holdfast.flow.file.model import Definition
+from holdfast.flow.file.variables import parsed, start_values
 from holdfast.flow.graph import FlowGraph, FlowState, first_input
-from holdfast.flow.keys import schema
-from holdfast.flow.listening import Line, Listener, listening
-from holdfast.flow.loading import load_file
-from holdfast.flow.model import Definition
 from holdfast.flow.plan import Planned, plan
-from holdfast.flow.values import parsed, start_values
 from holdfast.graph import Graph
 from holdfast.kernel.clock import new_uid
 

@@ -15,13 +15,13 @@ import holdfast
 from holdfast.codec import Codec
 from holdfast.engine.workflow.declare import Workflow, register
 from holdfast.errors import RunDamaged, UsageError
-from holdfast.flow.calls import loaded
-from holdfast.flow.loading import functions_of
-from holdfast.flow.model import Definition, Step, restored
+from holdfast.flow.actions.functions import loaded
+from holdfast.flow.actions.secrets import Vault
+from holdfast.flow.file.loading import functions_of
+from holdfast.flow.file.model import Definition, Step, restored
+from holdfast.flow.file.variables import start_values
 from holdfast.flow.perform import Performer
-from holdfast.flow.render import Frame, outputs_of
-from holdfast.flow.secrets import Vault
-from holdfast.flow.values import start_values
+from holdfast.flow.template.render import Frame, outputs_of
 from holdfast.graph import END, Graph, merge
 from holdfast.graph.model import Definition as GraphDefinition
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.operations import Op
 from holdfast.engine.execute.dedup import find_alike
-from holdfast.flow.model import Definition, Once
-from holdfast.flow.template import template
+from holdfast.flow.file.model import Definition, Once
+from holdfast.flow.template.template import template
 from holdfast.kernel.model import Status
 
 if TYPE_CHECKING:

@@ -20,17 +20,17 @@ from msgspec import UNSET
 import holdfast
 from holdfast.engine.workflow.declare import current_scope
 from holdfast.errors import ActionFailed, FlowFailed, HoldfastError, TemplateRefused, TimedOut
-from holdfast.flow.actions import act, stored
-from holdfast.flow.durations import duration
-from holdfast.flow.limits import Placeholder, Unknown
-from holdfast.flow.model import Definition, Step
-from holdfast.flow.process import GRACE
+from holdfast.flow.actions.actions import act, stored
+from holdfast.flow.actions.process import GRACE
+from holdfast.flow.actions.secrets import Vault, named_in
+from holdfast.flow.file.durations import duration
+from holdfast.flow.file.model import Definition, Step
+from holdfast.flow.file.variables import check_assigned
 from holdfast.flow.records import OF_ACTION
-from holdfast.flow.render import KEPT, Filler, Frame
 from holdfast.flow.retries import how_of, pause, retry_of
-from holdfast.flow.secrets import Vault, named_in
+from holdfast.flow.template.limits import Placeholder, Unknown
+from holdfast.flow.template.render import KEPT, Filler, Frame
 from holdfast.flow.undo import run_undo
-from holdfast.flow.values import check_assigned
 
 MAX_ITEMS = 10_000  # of one for_each
 ROUNDS = 100  # of an `until` without a `loop`

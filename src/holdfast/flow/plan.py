@@ -11,13 +11,13 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from holdfast.errors import TemplateRefused
-from holdfast.flow.actions import stored
-from holdfast.flow.keys import ACTS
-from holdfast.flow.limits import Placeholder, Unknown, as_text
-from holdfast.flow.model import Definition, Step
-from holdfast.flow.render import Filler, Frame
-from holdfast.flow.secrets import told
-from holdfast.flow.values import start_values
+from holdfast.flow.actions.actions import stored
+from holdfast.flow.actions.secrets import told
+from holdfast.flow.file.keys import ACTS
+from holdfast.flow.file.model import Definition, Step
+from holdfast.flow.file.variables import start_values
+from holdfast.flow.template.limits import Placeholder, Unknown, as_text
+from holdfast.flow.template.render import Filler, Frame
 
 SHOWN = 10  # items of a for_each that are shown
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.flow.keys import ACTIONS
-from holdfast.flow.sandbox import METHODS
-from holdfast.flow.shapes import nearest
+from holdfast.flow.file.keys import ACTIONS
+from holdfast.flow.file.shapes import nearest
+from holdfast.flow.template.sandbox import METHODS
 
 EVERY = ("status", "error")
 OF_ACTION: dict[str, tuple[str, ...]] = {

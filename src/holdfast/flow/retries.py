@@ -6,8 +6,8 @@ from typing import Any
 
 from holdfast.engine.workflow.declare import Retry as StepRetry
 from holdfast.errors import StepTimeout
-from holdfast.flow.actions import FailedForNow
-from holdfast.flow.model import Retry, Step
+from holdfast.flow.actions.actions import FailedForNow
+from holdfast.flow.file.model import Retry, Step
 
 AGAIN = Retry(3)  # of `on_failure: retry` without a `retry`
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import ActionFailed
-from holdfast.flow.actions import Action, take_back
-from holdfast.flow.secrets import Source, Vault
+from holdfast.flow.actions.actions import Action, take_back
+from holdfast.flow.actions.secrets import Source, Vault
 
 
 async def run_undo(result: Any) -> None:

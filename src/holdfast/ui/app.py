@@ -17,8 +17,8 @@ from starlette.templating import Jinja2Templates
 
 import holdfast
 from holdfast.engine.app import Holdfast
+from holdfast.ui.api.problems import Refused
 from holdfast.ui.guard import Guard, wants_page
-from holdfast.ui.problems import Refused
 from holdfast.ui.security import LOOPBACK, Tokens
 from holdfast.ui.site import Limits, Site
 
@@ -30,7 +30,8 @@ def create_app(
 
     ``tokens`` says who may come in. ``hosts`` are the names under which it answers, each with a port or for all ports.
     """
-    from holdfast.ui import api, pages
+    from holdfast.ui import pages
+    from holdfast.ui.api import routes as api
     from holdfast.ui.pages.asking import Ask, refusal
 
     opened = holdfast.open(hf) if isinstance(hf, str) else hf

@@ -18,7 +18,7 @@ from starlette.requests import Request, cookie_parser
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.ui.problems import Refused, answer_of, problem_of
+from holdfast.ui.api.problems import Refused, answer_of, problem_of
 from holdfast.ui.security import SAFE, SESSION, Person, Role, Session, allows_host, cookie_name, same_origin
 from holdfast.ui.site import Site
 

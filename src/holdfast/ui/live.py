@@ -21,7 +21,7 @@ from holdfast.engine.app import Holdfast
 from holdfast.engine.log import WARNING, tell
 from holdfast.errors import HoldfastError, RunDamaged, StoreUnusable
 from holdfast.kernel.model import RunRecord, Status
-from holdfast.ui.problems import Refused
+from holdfast.ui.api.problems import Refused
 from holdfast.ui.shapes import etag_of
 
 PAUSE = 0.25  # seconds between two looks at least

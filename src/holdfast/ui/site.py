@@ -9,7 +9,7 @@ from anyio import CapacityLimiter, to_thread
 from msgspec import Struct
 
 from holdfast.engine.app import Holdfast
-from holdfast.ui.idempotency import Once
+from holdfast.ui.api.idempotency import Once
 from holdfast.ui.live import Live
 from holdfast.ui.security import LOOPBACK, Tokens
 

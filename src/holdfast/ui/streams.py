@@ -10,7 +10,7 @@ from holdfast.engine.run.handle import Run
 from holdfast.errors import RunNotFound
 from holdfast.kernel.model import ENDED
 from holdfast.ui import shapes
-from holdfast.ui.calls import Call
+from holdfast.ui.api.calls import Call
 from holdfast.ui.live import Event
 from holdfast.ui.site import Site
 

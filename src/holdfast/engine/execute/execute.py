@@ -176,7 +176,7 @@ def call(run: HeldRun, lease: Lease, workflow: Workflow[..., Any], args: list[An
 async def _in_loop(
     run: HeldRun, lease: Lease, workflow: Workflow[..., Any], args: list[Any], kwargs: dict[str, Any]
 ) -> tuple[Execution, Outcome]:
-    from holdfast.engine.workflow.async_execution import AsyncExecution
+    from holdfast.engine.workflow.concurrency.async_execution import AsyncExecution
 
     execution = AsyncExecution(run, lease, workflow)
     with run.engine.watch.watching(execution):

@@ -6,9 +6,8 @@ what it says is returned and nothing is run: so a function that is driven again 
 Otherwise the step acts, and its result is journaled.
 
 A branch of a sync function that has to wait is taken apart by `Unwind`. An async one parks on a future; when every
-branch waits and nothing is active, the lease is given up and the tasks are cancelled
-(`holdfast.engine.workflow.async_execution`). Either way, from then on every durable call raises `Unwind` again, so that
-``finally`` blocks can do no harm.
+branch waits and nothing is active, the lease is given up and the tasks are cancelled (`AsyncExecution`). Either way,
+from then on every durable call raises `Unwind` again, so that ``finally`` blocks can do no harm.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from holdfast.kernel.model import Append, Kind
 
 if TYPE_CHECKING:
     from holdfast.engine.access.commit import Ticket
-    from holdfast.engine.workflow.branches import Threads
+    from holdfast.engine.workflow.concurrency.branches import Threads
 
 UNWINDS = 1000  # that were caught by the workflow, until that is told
 T = TypeVar("T")

@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+import holdfast
 from holdfast.codec import Codec, Tree, to_text
 from holdfast.errors import ActionFailed, StepFailed, TypeMissing
 
@@ -32,7 +33,7 @@ VALUE_BYTES = 256 * 1024  # of all args and attributes together: a failure must 
 
 _FRAMES = 60
 _LOOKED_AT = 4 * _FRAMES  # for these
-_OWN = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+_OWN = os.path.join(os.path.dirname(holdfast.__file__), "")
 _ORIGINAL = "The original traceback:\n"
 _MADE_IN_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 

@@ -15,7 +15,7 @@ from holdfast.engine.workflow.outcomes import Unwind
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast.engine.workflow.branches import Slot
+    from holdfast.engine.workflow.concurrency.branches import Slot
     from holdfast.engine.workflow.execution import Execution
 
 

@@ -15,13 +15,13 @@ from starlette.responses import Response
 from holdfast.engine.control.questions import is_breakpoint
 from holdfast.errors import AnswerRefused, NoCheckpoint, QuestionClosed, UndoFailed
 from holdfast.ui import forms, shapes
+from holdfast.ui.api.problems import Refused, without_place
 from holdfast.ui.guard import own_path
 from holdfast.ui.pages import questions, run
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
 from holdfast.ui.pages.entries import named
 from holdfast.ui.pages.standing import in_buttons
-from holdfast.ui.problems import Refused, without_place
 
 ANY = "*"  # whatever became of the run since it was seen
 

@@ -19,11 +19,11 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
 from holdfast.errors import RunNotFound
-from holdfast.ui.operations import perform
+from holdfast.ui.api.operations import perform
+from holdfast.ui.api.problems import Refused, problem_of
 from holdfast.ui.pages.addresses import with_query
 from holdfast.ui.pages.handles import Handles
 from holdfast.ui.pages.words import prepare
-from holdfast.ui.problems import Refused, problem_of
 from holdfast.ui.security import Role, csrf_token
 from holdfast.ui.site import Site, site_of
 from holdfast.views import RunInfo

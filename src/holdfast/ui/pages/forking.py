@@ -15,12 +15,12 @@ from holdfast.errors import AnswerRefused, HoldfastError
 from holdfast.forms import load_form
 from holdfast.kernel.model import Kind
 from holdfast.ui import forms, shapes
+from holdfast.ui.api.problems import Refused, problem_of
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
 from holdfast.ui.pages.entries import named
 from holdfast.ui.pages.given import given_to
 from holdfast.ui.pages.run import frame, head
-from holdfast.ui.problems import Refused, problem_of
 from holdfast.views import Field, Question, RunInfo
 
 _ANSWERS = 50  # of the newest questions that are offered

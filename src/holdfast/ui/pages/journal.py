@@ -10,10 +10,10 @@ from holdfast.engine.run.handle import Run
 from holdfast.engine.run.outputs import stretches
 from holdfast.errors import RunDamaged
 from holdfast.kernel.model import Kind
+from holdfast.ui.api.problems import Refused
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
 from holdfast.ui.pages.run import frame, head
-from holdfast.ui.problems import Refused
 from holdfast.views import EntryContents, EntryInfo
 
 PAGE = 100  # entries

@@ -6,7 +6,7 @@ from itertools import groupby
 
 from starlette.responses import Response
 
-from holdfast.ui.operations import TABLE, Operation
+from holdfast.ui.api.operations import TABLE, Operation
 from holdfast.ui.pages.asking import Ask
 
 _SUBJECTS = ("questions", "queues", "schedules", "workers", "hooks", "events")  # all else is about runs

@@ -16,11 +16,11 @@ from holdfast.engine.workflow.declare import registered_names
 from holdfast.errors import HoldfastError
 from holdfast.kernel.model import ENDED, Kind, Status
 from holdfast.ui import shapes
+from holdfast.ui.api.problems import Refused
 from holdfast.ui.pages.addresses import with_query
 from holdfast.ui.pages.asking import Ask
 from holdfast.ui.pages.questions import look
 from holdfast.ui.pages.standing import standings
-from holdfast.ui.problems import Refused
 from holdfast.views import Page, RunInfo
 
 PAGE = 50  # runs

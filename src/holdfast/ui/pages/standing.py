@@ -17,9 +17,9 @@ from holdfast.cli.rendering import note_on
 from holdfast.cli.unfinished import rolling_back
 from holdfast.engine.app import Holdfast
 from holdfast.kernel.model import Status
+from holdfast.ui.api.problems import without_place
 from holdfast.ui.holders import has_died, living, neglected, worker_command
 from holdfast.ui.pages.questions import asked
-from holdfast.ui.problems import without_place
 from holdfast.views import RunInfo
 
 SOON = timedelta(seconds=5)  # within which a worker takes what is ready

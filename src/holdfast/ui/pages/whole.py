@@ -9,10 +9,10 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.cli.about import about
+from holdfast.ui.api.problems import Refused
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
 from holdfast.ui.pages.run import frame, head
-from holdfast.ui.problems import Refused
 
 CHARACTERS = 60_000  # at a time
 

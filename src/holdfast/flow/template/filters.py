@@ -11,8 +11,19 @@ from typing import Any
 import jinja2.filters as ready
 import jinja2.tests as asked
 
-from holdfast.flow.limits import MAX_TEXT, Placeholder, Unknown, as_text, bounded, plain, refuse, sized, tick, too_long
-from holdfast.flow.secrets import marked
+from holdfast.flow.actions.secrets import marked
+from holdfast.flow.template.limits import (
+    MAX_TEXT,
+    Placeholder,
+    Unknown,
+    as_text,
+    bounded,
+    plain,
+    refuse,
+    sized,
+    tick,
+    too_long,
+)
 
 _MAX_PLACES = 15
 

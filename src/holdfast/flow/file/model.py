@@ -7,7 +7,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct
 
-from holdfast.flow.secrets import Source
+from holdfast.flow.actions.secrets import Source
 
 FORMAT = 1
 _KINDS: dict[str, Any] = {"text": str, "integer": int, "number": float, "boolean": bool}

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from jinja2 import Undefined
 
-from holdfast.flow.secrets import MARKS, marked
+from holdfast.flow.actions.secrets import MARKS, marked
 
 MAX_TEXT = 1_000_000  # characters of what a template gives, and of each value in between
 MAX_MADE = 10_000_000  # characters of all texts that it makes on the way

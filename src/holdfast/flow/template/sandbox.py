@@ -14,7 +14,7 @@ import jinja2
 from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from holdfast.flow.limits import (
+from holdfast.flow.template.limits import (
     MAX_ITEMS,
     MAX_TEXT,
     Placeholder,
@@ -139,7 +139,7 @@ def _joined(*values: Any) -> str:
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """The one environment."""
-    from holdfast.flow import filters
+    from holdfast.flow.template import filters
 
     made = Environment(
         undefined=jinja2.StrictUndefined,

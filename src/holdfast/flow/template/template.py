@@ -4,7 +4,8 @@ A template is parsed and checked (`syntax`), compiled for an environment that re
 rendered within limits of size and time (`limits`).
 
 A secret stands alone, as ``{{ secrets.NAME }}`` or ``{{ secrets.NAME | quote }}``. It is rendered as a mark, which
-`holdfast.flow.secrets` replaces by the value at the last moment: what is stored, shown or compared never has it.
+`holdfast.flow.actions.secrets` replaces by the value at the last moment: what is stored, shown or compared never has
+it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Any
 import jinja2
 
 from holdfast.errors import TemplateRefused
-from holdfast.flow.limits import MAX_TEXT, Budget, Refused, Unknown, current, plain, sized, too_long
-from holdfast.flow.sandbox import environment
-from holdfast.flow.syntax import Check, Mode, parsed
+from holdfast.flow.template.limits import MAX_TEXT, Budget, Refused, Unknown, current, plain, sized, too_long
+from holdfast.flow.template.sandbox import environment
+from holdfast.flow.template.syntax import Check, Mode, parsed
 
 
 class Template:

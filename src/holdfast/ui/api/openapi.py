@@ -9,8 +9,8 @@ import msgspec
 from msgspec import NODEFAULT, Struct
 
 from holdfast import __version__
-from holdfast.ui.operations import TABLE, Operation
-from holdfast.ui.problems import MEDIA, Problem
+from holdfast.ui.api.operations import TABLE, Operation
+from holdfast.ui.api.problems import MEDIA, Problem
 from holdfast.ui.shapes import Nothing
 
 LINES = "application/x-ndjson"  # of a file, which is not JSON as a whole

@@ -12,8 +12,8 @@ from jinja2 import nodes
 from jinja2.parser import Parser
 from msgspec import Struct
 
-from holdfast.flow.limits import MAX_DEPTH, refuse
-from holdfast.flow.sandbox import COUNTED, JOINED, SIZED, Environment, environment
+from holdfast.flow.template.limits import MAX_DEPTH, refuse
+from holdfast.flow.template.sandbox import COUNTED, JOINED, SIZED, Environment, environment
 
 MAX_SOURCE = 64 * 1024  # characters of a template
 MAX_LOOPS = 10  # inside of each other

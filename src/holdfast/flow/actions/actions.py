@@ -19,11 +19,11 @@ from holdfast.engine.workflow.effect_step import this_step
 from holdfast.engine.workflow.outcomes import Aborted, Cancelled, Expired, Unwind
 from holdfast.engine.workflow.scope import Scope
 from holdfast.errors import ActionFailed
-from holdfast.flow import web
-from holdfast.flow.calls import loaded
-from holdfast.flow.listening import Line, hand_on
-from holdfast.flow.process import run_shell
-from holdfast.flow.secrets import Vault, told
+from holdfast.flow.actions import web
+from holdfast.flow.actions.functions import loaded
+from holdfast.flow.actions.live_output import Line, hand_on
+from holdfast.flow.actions.process import run_shell
+from holdfast.flow.actions.secrets import Vault, told
 
 _SHOWN = 500  # characters of what a command said, in the error
 _SHORT = 120  # characters of an action, where it is named

@@ -13,15 +13,15 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.errors import AnswerRefused, UsageError
-from holdfast.flow.document import Node, Problem
-from holdfast.flow.durations import duration
-from holdfast.flow.keys import ACTIONS, ACTS, GROUPS, TYPES
-from holdfast.flow.model import Ask, Var
+from holdfast.flow.file.document import Node, Problem
+from holdfast.flow.file.durations import duration
+from holdfast.flow.file.keys import ACTIONS, ACTS, GROUPS, TYPES
+from holdfast.flow.file.model import Ask, Var
+from holdfast.flow.file.shapes import Found, Path, Reader, nearest
+from holdfast.flow.file.variables import misfit, type_of
 from holdfast.flow.records import wrong_part
-from holdfast.flow.shapes import Found, Path, Reader, nearest
-from holdfast.flow.shell import enclosed
-from holdfast.flow.syntax import ROOTS, Reference
-from holdfast.flow.values import misfit, type_of
+from holdfast.flow.template.shell_quoting import enclosed
+from holdfast.flow.template.syntax import ROOTS, Reference
 
 # What a step's other keys go with: one of these actions, or one of these keys.
 _GOES_WITH: dict[str, tuple[str, ...]] = {

@@ -9,11 +9,11 @@ from typing import Any
 from msgspec import UNSET, to_builtins
 
 from holdfast.errors import TemplateRefused
-from holdfast.flow.actions import Action
-from holdfast.flow.model import Definition, Http, Step, Undo
-from holdfast.flow.secrets import marked
-from holdfast.flow.syntax import Mode
-from holdfast.flow.template import template
+from holdfast.flow.actions.actions import Action
+from holdfast.flow.actions.secrets import marked
+from holdfast.flow.file.model import Definition, Http, Step, Undo
+from holdfast.flow.template.syntax import Mode
+from holdfast.flow.template.template import template
 
 # What to do about a template that a run cannot fill in: trying again, and a fork, use the same one.
 KEPT = "; the run keeps the definition that it began with, so mend the file and start a new run"

@@ -22,7 +22,7 @@ from holdfast.engine.app import Holdfast
 from holdfast.errors import StoreDamaged
 from holdfast.kernel.clock import new_uid
 from holdfast.kernel.model import Document
-from holdfast.ui.problems import Refused
+from holdfast.ui.api.problems import Refused
 
 KIND = "http request"
 KEPT = 24 * 3600 * 1_000_000  # microseconds that an answer is kept

@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import UNSET
 
 from holdfast.errors import ActionFailed, VarsRefused
-from holdfast.flow.model import Definition, Var
-from holdfast.flow.shapes import nearest
+from holdfast.flow.file.model import Definition, Var
+from holdfast.flow.file.shapes import nearest
 
 _KINDS: dict[str, Any] = {
     "text": str,
@@ -113,7 +113,7 @@ def _read(var: Var, text: str) -> Any:
 
 
 def _data(text: str) -> Any:
-    from holdfast.flow.document import NotRead, Text, compose
+    from holdfast.flow.file.document import NotRead, Text, compose
 
     try:
         return compose(Text.of("value", text)).plain_data()

@@ -14,8 +14,8 @@ from holdfast.engine.workflow.declare import registered_names
 from holdfast.errors import KeyMissing, NoCheckpoint, RunError, UsageError
 from holdfast.kernel.model import Filter, Status
 from holdfast.ui import shapes
-from holdfast.ui.calls import Call, Plain
-from holdfast.ui.problems import problem_of
+from holdfast.ui.api.calls import Call, Plain
+from holdfast.ui.api.problems import problem_of
 from holdfast.views import EntryContents, Question
 
 UPTO = 1_000  # as many runs of a status are counted

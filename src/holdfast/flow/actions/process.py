@@ -20,7 +20,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.errors import ActionFailed
-from holdfast.flow.secrets import Masker
+from holdfast.flow.actions.secrets import Masker
 
 TAIL = 16_000  # characters that are kept of each stream
 MAX_LINE = 8_000  # characters of a line that is handed on

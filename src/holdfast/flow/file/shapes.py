@@ -14,10 +14,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from holdfast.errors import TemplateRefused
-from holdfast.flow.document import Node, Problem, Text
-from holdfast.flow.secrets import MARKS
-from holdfast.flow.syntax import Mode
-from holdfast.flow.template import Template, template
+from holdfast.flow.actions.secrets import MARKS
+from holdfast.flow.file.document import Node, Problem, Text
+from holdfast.flow.template.syntax import Mode
+from holdfast.flow.template.template import Template, template
 
 INVALID: Final = object()  # what is wrong was told to the reader
 Path = tuple[str | int, ...]

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import ExtraMissing, UsageError, VarsRefused
-from holdfast.flow import web
-from holdfast.flow.calls import check_arguments, imported
-from holdfast.flow.check import StepAt, check, steps_of
-from holdfast.flow.document import MAX_BYTES, NotRead, Problem, Text, compose, decoded
-from holdfast.flow.keys import FLOW
-from holdfast.flow.model import Definition, walk
-from holdfast.flow.shapes import Path, Reader
-from holdfast.flow.values import start_values, type_of
+from holdfast.flow.actions import web
+from holdfast.flow.actions.functions import check_arguments, imported
+from holdfast.flow.file.check import StepAt, check, steps_of
+from holdfast.flow.file.document import MAX_BYTES, NotRead, Problem, Text, compose, decoded
+from holdfast.flow.file.keys import FLOW
+from holdfast.flow.file.model import Definition, walk
+from holdfast.flow.file.shapes import Path, Reader
+from holdfast.flow.file.variables import start_values, type_of
 
 MAX_NESTED = 10  # flows in flows
 

@@ -1,6 +1,6 @@
 """Races between the branches of a run: `first` and `timeout`, which journal how they ended.
 
-How branches wait, fail and are stopped is told in `holdfast.engine.workflow.branches`.
+How branches wait, fail and are stopped is told in `holdfast.engine.workflow.concurrency.branches`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from holdfast.engine.access.operations import Op, drive, drive_async
 from holdfast.engine.argument_checks import seconds_of
-from holdfast.engine.workflow.async_execution import AsyncExecution
-from holdfast.engine.workflow.branches import (
+from holdfast.engine.workflow.concurrency.async_execution import AsyncExecution
+from holdfast.engine.workflow.concurrency.branches import (
     Branch,
     Race,
     Threads,

@@ -13,9 +13,9 @@ from holdfast.engine.workflow.declare import Workflow, namesakes, registered
 from holdfast.errors import HoldfastError, RunExists, UsageError
 from holdfast.kernel.model import RunRecord, Status
 from holdfast.ui import shapes
-from holdfast.ui.calls import TURNS, Call
-from holdfast.ui.problems import Refused, problem_of
-from holdfast.ui.read_ops import filter_of
+from holdfast.ui.api.calls import TURNS, Call
+from holdfast.ui.api.problems import Refused, problem_of
+from holdfast.ui.api.read_ops import filter_of
 
 Act = Callable[[Run], object]
 Runs = TypeVar("Runs", bound=shapes.Several)

@@ -1,13 +1,13 @@
 """The execution of an async workflow: its branches are tasks, and a wait parks one of them on a future.
 
 Every task that the workflow creates (with `asyncio.gather`, a task group, `create_task`) gets a scope of its own, named
-after the task or what it executes (`holdfast.engine.workflow.task_names`), so that keys are stable whatever the
-interleaving. The task factory that sees to it leaves every other task of the loop alone.
+after the task or what it executes (`holdfast.engine.workflow.concurrency.task_names`), so that keys are stable whatever
+the interleaving. The task factory that sees to it leaves every other task of the loop alone.
 
 When nothing is active and all tasks wait for each other or for something durable, the run is **quiet**: the lease is
 given up and the tasks are cancelled. A task that waits for something else (a socket, `asyncio.sleep`) keeps the run
-going (`holdfast.engine.workflow.idle`). While anything is parked, a look at all of this is always under way: at once
-after something happened, and now and then in any case.
+going (`holdfast.engine.workflow.concurrency.idle`). While anything is parked, a look at all of this is always under
+way: at once after something happened, and now and then in any case.
 
 What a durable call gives is handed to its branch **in turn**: in the order of the journal, and only when nobody is busy
 with what was handed out before. So branches that share something in memory see the same order when they are replayed.
@@ -32,14 +32,14 @@ from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Call, Op, Read, drive_async
 from holdfast.engine.log import WARNING, tell
+from holdfast.engine.workflow.concurrency.idle import RUNS, is_busy, shielded, waits_for
+from holdfast.engine.workflow.concurrency.task_names import is_of_wait_for, task_name
+from holdfast.engine.workflow.concurrency.thread_bridge import current_bridge, waiting_here
 from holdfast.engine.workflow.declare import StepFunction, Workflow, current_scope, driving
 from holdfast.engine.workflow.execution import Execution
-from holdfast.engine.workflow.idle import RUNS, is_busy, shielded, waits_for
 from holdfast.engine.workflow.outcomes import Aborted, Expired, Outcome, Raised, Released, Returned, Suspended, Unwind
 from holdfast.engine.workflow.replay_gate import BUSY, IDLE, OUTSIDE, Attempt, Gate
 from holdfast.engine.workflow.scope import Scope
-from holdfast.engine.workflow.task_names import is_of_wait_for, task_name
-from holdfast.engine.workflow.thread_bridge import current_bridge, waiting_here
 from holdfast.engine.workflow.waiting import IN_PLACE
 from holdfast.errors import UsageError
 from holdfast.kernel.clock import SystemClock

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from holdfast.flow.sandbox import environment
+from holdfast.flow.template.sandbox import environment
 
 _HERE = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([A-Za-z_][A-Za-z0-9_]*))")
 _SINGLE, _DOUBLE, _TICK, _INNER, _COMMENT = "'", '"', "`", "(", "#"

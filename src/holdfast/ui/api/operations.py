@@ -14,9 +14,10 @@ from msgspec.structs import replace
 
 from holdfast.engine.app import Holdfast
 from holdfast.errors import LeaseLost
-from holdfast.ui import fleet, read_ops, streams, write_ops
-from holdfast.ui.calls import TURNS, AnyCall, Call, check_match
-from holdfast.ui.problems import Refused
+from holdfast.ui import streams
+from holdfast.ui.api import fleet_ops, read_ops, write_ops
+from holdfast.ui.api.calls import TURNS, AnyCall, Call, check_match
+from holdfast.ui.api.problems import Refused
 from holdfast.ui.security import Person, Role
 
 
@@ -117,18 +118,18 @@ TABLE = (
     _operation("POST", f"{RUN}/redact", write_ops.redact_run, guarded=True),
     _operation("DELETE", RUN, write_ops.delete_run, guarded=True),
     _operation("GET", "/questions", read_ops.list_questions),
-    _operation("GET", "/queues", fleet.list_queues),
-    _operation("GET", "/queues/{queue}", fleet.show_queue),
-    _operation("PATCH", "/queues/{queue}", fleet.change_queue),
-    _operation("DELETE", "/queues/{queue}", fleet.forget_queue),
-    _operation("GET", "/schedules", fleet.list_schedules),
-    _operation("GET", "/schedules/{schedule}", fleet.show_schedule),
-    _operation("PUT", "/schedules/{schedule}", fleet.set_schedule),
-    _operation("POST", "/schedules/{schedule}/pause", fleet.pause_schedule),
-    _operation("POST", "/schedules/{schedule}/resume", fleet.resume_schedule),
-    _operation("POST", "/schedules/{schedule}/trigger", fleet.trigger_schedule, status=201),
-    _operation("DELETE", "/schedules/{schedule}", fleet.delete_schedule),
-    _operation("GET", "/workers", fleet.list_workers),
+    _operation("GET", "/queues", fleet_ops.list_queues),
+    _operation("GET", "/queues/{queue}", fleet_ops.show_queue),
+    _operation("PATCH", "/queues/{queue}", fleet_ops.change_queue),
+    _operation("DELETE", "/queues/{queue}", fleet_ops.forget_queue),
+    _operation("GET", "/schedules", fleet_ops.list_schedules),
+    _operation("GET", "/schedules/{schedule}", fleet_ops.show_schedule),
+    _operation("PUT", "/schedules/{schedule}", fleet_ops.set_schedule),
+    _operation("POST", "/schedules/{schedule}/pause", fleet_ops.pause_schedule),
+    _operation("POST", "/schedules/{schedule}/resume", fleet_ops.resume_schedule),
+    _operation("POST", "/schedules/{schedule}/trigger", fleet_ops.trigger_schedule, status=201),
+    _operation("DELETE", "/schedules/{schedule}", fleet_ops.delete_schedule),
+    _operation("GET", "/workers", fleet_ops.list_workers),
     _operation("GET", "/events", streams.watch, streams=True),
 )
 OPERATIONS = {operation.name: operation for operation in TABLE}

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.flow.durations import DurationShape
-from holdfast.flow.shapes import (
+from holdfast.flow.file.durations import DurationShape
+from holdfast.flow.file.shapes import (
     BlockShape,
     BoolShape,
     ChoiceShape,

@@ -2,8 +2,9 @@
 
 Each branch has a scope of its own, numbered by its place in the call, so that keys are stable whatever the
 interleaving. In an async workflow a branch is a coroutine, and these are awaited; plain `asyncio.gather`, task groups
-and `create_task` work as well, and their tasks have names (`holdfast.engine.workflow.task_names`). In a sync one a
-branch is a function without arguments, which runs in a thread; more than `MAX_THREADS` of one call take turns.
+and `create_task` work as well, and their tasks have names (`holdfast.engine.workflow.concurrency.task_names`). In a
+sync one a branch is a function without arguments, which runs in a thread; more than `MAX_THREADS` of one call take
+turns.
 
 **Waiting.** A branch that asks, sleeps, receives, or waits for a child or for its next attempt does not hold up the
 others. The run pauses when every branch waits and no step is active. In an async workflow a branch that waits for
@@ -49,7 +50,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast.engine.argument_checks import check_options
-from holdfast.engine.workflow.async_execution import AsyncExecution
+from holdfast.engine.workflow.concurrency.async_execution import AsyncExecution
 from holdfast.engine.workflow.declare import current_scope
 from holdfast.engine.workflow.outcomes import Unwind
 from holdfast.engine.workflow.scope import Scope

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from holdfast.flow.document import Node
-from holdfast.flow.shapes import Path, Reader, Shape
+from holdfast.flow.file.document import Node
+from holdfast.flow.file.shapes import Path, Reader, Shape
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")

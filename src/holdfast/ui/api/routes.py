@@ -23,13 +23,13 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 import holdfast.ui.paths  # noqa: F401  # makes {run:part} known to routes
-from holdfast.ui import openapi
-from holdfast.ui.calls import Call
-from holdfast.ui.idempotency import Given
+from holdfast.ui.api import openapi
+from holdfast.ui.api.calls import Call
+from holdfast.ui.api.idempotency import Given
+from holdfast.ui.api.openapi import LINES
+from holdfast.ui.api.operations import TABLE, Operation, perform
+from holdfast.ui.api.problems import Refused, answer_of, problem_of
 from holdfast.ui.live import Event
-from holdfast.ui.openapi import LINES
-from holdfast.ui.operations import TABLE, Operation, perform
-from holdfast.ui.problems import Refused, answer_of, problem_of
 from holdfast.ui.security import current
 from holdfast.ui.shapes import Nothing, RunView
 from holdfast.ui.site import Site, site_of
