@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from scenario import PARTS, SITES, whole
 from sizes import sample, size
+from verdict import crash_at, crash_twice, without_crash
 
 import holdfast
 from holdfast.testing.crash import Crash, Fuse
-from holdfast.testing.scenario import PARTS, SITES, whole
-from holdfast.testing.verdict import crash_at, crash_twice, without_crash
 
 CHUNKS = {"memory": 1, "sqlite": size(1, 2), "files": size(1, 8)}
 EACH = [(kind, name, n) for kind, chunks in CHUNKS.items() for name in PARTS for n in range(chunks)]

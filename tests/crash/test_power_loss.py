@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from scenario import PARTS, FilesSite
 from sizes import sample, size
+from verdict import power_fails, power_failures
 
 from holdfast.stores.sqlite.store import SqliteStore
-from holdfast.testing.scenario import PARTS, FilesSite
-from holdfast.testing.verdict import power_fails, power_failures
 
 CHUNKS = size(1, 2)
 

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from scenario import SITES, FilesSite
+from scenario_queues import arrange, serve
 from sizes import sample
+from verdict import crash_at, power_fails, power_failures, without_crash
 
 from holdfast.testing import ManualClock
-from holdfast.testing.scenario import SITES, FilesSite
-from holdfast.testing.scenario_queues import arrange, serve
-from holdfast.testing.verdict import crash_at, power_fails, power_failures, without_crash
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from scenario import SITES, Site
+from scenario_workflows import WORKFLOWS
 from sizes import sample, size
+from verdict import crash_at, crash_twice, without_crash
 
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.crash import Fuse
-from holdfast.testing.scenario import SITES, Site
-from holdfast.testing.scenario_workflows import WORKFLOWS
-from holdfast.testing.verdict import crash_at, crash_twice, without_crash
 
 CHUNKS = {"memory": 1, "sqlite": 1, "files": size(1, 4)}
 EACH = [(kind, name, n) for kind, chunks in CHUNKS.items() for name in WORKFLOWS for n in range(chunks)]

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scenario import read_tree, write_tree
 from sizes import draw
 
 import holdfast
 from holdfast import Keyring
-from holdfast.testing.scenario import read_tree, write_tree
 
 FILES = ["journal.jsonl", "run.json", "holdfast.json"]
 CHUNKS = 4

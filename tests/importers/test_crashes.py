@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scenario import SITES, Site
 
 import holdfast
 from holdfast import Holdfast
 from holdfast.importers import import_from, origin
 from holdfast.importers.writing import _make
 from holdfast.testing.crash import Crash, Fuse
-from holdfast.testing.scenario import SITES, Site
 
 PARTS = {"mur": 4, "car": 3, "simple-agents": 2, "wesichain": 4, "brainwires": 5}
 

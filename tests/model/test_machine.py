@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from machine import StoreMachine
 from sizes import size
 
 from holdfast.stores import Store, open_store
 from holdfast.stores.memory import _shared
 from holdfast.testing import ManualClock
-from holdfast.testing.machine import StoreMachine
 
 KINDS = ["memory", "sqlite", "files"]
 EXAMPLES, STEPS = {"memory": size(12, 120), "sqlite": size(8, 50), "files": size(8, 50)}, 50

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
+from machine import StoreMachine
 from pgserver import Schemas
 from sizes import size
 
 from holdfast.stores import Store
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing import ManualClock
-from holdfast.testing.machine import StoreMachine
 
 pytestmark = pytest.mark.usefixtures("deaths_are_known")
 

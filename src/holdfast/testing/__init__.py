@@ -12,11 +12,9 @@ For stores and engines:
 - `ManualClock`: time that moves only when it is told to, and randomness from a seed.
 - `holdfast.testing.contract.StoreContract`: what every store promises, one test per promise. Subclass it to prove
   a store of your own.
-- `holdfast.testing.machine.StoreMachine`: an engine on a store against a model, through random histories of claims,
-  steps, crashes, forks and rollbacks.
 - `holdfast.testing.simulation.Simulation`: several workers that stall and die, in an order that a seed decides.
 
-``contract`` needs pytest and ``machine`` needs Hypothesis; nothing outside of this package imports them.
+``contract`` needs pytest; nothing outside of this package imports it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 """A piece of work that goes through a queue and a schedule, written to be interrupted anywhere.
 
-As in `holdfast.testing.scenario_workflows` it is called again from the top by the next process. What is enqueued twice
+As in `scenario_workflows` it is called again from the top by the next process. What is enqueued twice
 is one run, a tick is one run, no more are held than the queue allows, and what was set about queue and schedule stays.
 """
 
 from __future__ import annotations
+
+from scenario import Desk
+from scenario_workflows import think
 
 import holdfast
 from holdfast.engine.access.operations import drive
@@ -14,8 +17,6 @@ from holdfast.engine.worker.intake import Intake
 from holdfast.engine.worker.schedules import fire
 from holdfast.kernel.model import ENDED, Limits, Order
 from holdfast.testing.clock import START
-from holdfast.testing.scenario import Desk
-from holdfast.testing.scenario_workflows import think
 
 LATER = START + 2 * 3_600_000_000
 QUEUE, LIMIT = "line", 2

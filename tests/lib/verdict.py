@@ -1,4 +1,4 @@
-"""What must hold wherever the work of `holdfast.testing.scenario` is interrupted.
+"""What must hold wherever the work of `scenario` is interrupted.
 
 `crash_at` lets a part of it die at one point and be finished by the next process, and gives what was violated;
 `crash_twice` lets that process die as well, at each point of its own; `power_fails` lets it find what a power failure
@@ -14,6 +14,9 @@ from collections import Counter
 from hashlib import blake2b
 from typing import Any
 
+from powerloss import Platter, PowerLossDisk, fingerprint
+from scenario import Desk, FilesSite, Part, Seen, Site, at_work
+
 from holdfast.engine.run.handle import Run
 from holdfast.errors import Claimed, HoldfastError, Redacted, RunNotFound
 from holdfast.kernel.fold import name_in
@@ -21,8 +24,6 @@ from holdfast.kernel.model import Filter, Kind, Status
 from holdfast.stores.files.store import FilesStore
 from holdfast.stores.protocol import Store
 from holdfast.testing.crash import Crash, Fuse
-from holdfast.testing.powerloss import Platter, PowerLossDisk, fingerprint
-from holdfast.testing.scenario import Desk, FilesSite, Part, Seen, Site, at_work
 from holdfast.views import Effect
 
 # --- what must hold

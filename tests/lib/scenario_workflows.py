@@ -1,8 +1,8 @@
 """Workflows that use every feature, written to be interrupted anywhere.
 
-As in `holdfast.testing.scenario`, the work comes in parts, and each part is called again from the top by the next
+As in `scenario`, the work comes in parts, and each part is called again from the top by the next
 process; here that means starting the same workflow under the same id. What each step does to the outside is noted in
-the `World` under the step's idempotency key, so that `holdfast.testing.verdict` can tell what was done twice.
+the `World` under the step's idempotency key, so that `verdict` can tell what was done twice.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+from scenario import Desk, Part, World, _now
+
 import holdfast
 from holdfast.engine.run.handle import Run
 from holdfast.engine.workflow.effect_step import Done, this_step
 from holdfast.errors import NotDone, RunNotFound, TimedOut
 from holdfast.kernel.model import ENDED, Kind, Status
-from holdfast.testing.scenario import Desk, Part, World, _now
 
 # --- steps
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine
+from machine_model import Life, Moment, Twin
+from machine_world import WORLD, Colour, Point, exact, put, take_away
 
 import holdfast
 from holdfast.engine.app import Holdfast
@@ -18,8 +20,6 @@ from holdfast.kernel.model import Status
 from holdfast.kernel.rules import LIVE
 from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.machine_model import Life, Moment, Twin
-from holdfast.testing.machine_world import WORLD, Colour, Point, exact, put, take_away
 
 LEASE = 3600.0  # so long that the heartbeat, which beats in real time, never comes in between
 

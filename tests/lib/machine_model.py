@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from machine_world import exact
+
 from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
 from holdfast.kernel.model import ENDED, Kind, Status
-from holdfast.testing.machine_world import exact
 
 # --- the model
 

@@ -4,7 +4,7 @@ The work comes in `PARTS`. Each is written as a user writes a loop that can be r
 top by the next process, and skips what is on record. A `Site` is what survives a crash: the stores, the outside
 `World`, and in `Seen` everything that was acknowledged. A `Desk` is one life of the process that works there.
 
-`holdfast.testing.verdict` says what must hold whenever it is interrupted.
+`verdict` says what must hold whenever it is interrupted.
 """
 
 from __future__ import annotations

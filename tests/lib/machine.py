@@ -29,6 +29,9 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
+from machine_model import Asked, Deed, Done, Moment, Twin
+from machine_stage import LEASE, Stage
+from machine_world import UNDOS, WORLD, Died, compute, exact, put, texts, values
 
 import holdfast
 from holdfast.engine.run.handle import Run
@@ -46,9 +49,6 @@ from holdfast.errors import (
 )
 from holdfast.kernel.model import ENDED, Kind, Status
 from holdfast.kernel.rules import LIVE
-from holdfast.testing.machine_model import Asked, Deed, Done, Moment, Twin
-from holdfast.testing.machine_stage import LEASE, Stage
-from holdfast.testing.machine_world import UNDOS, WORLD, Died, compute, exact, put, texts, values
 
 picks = st.integers(0, 30)
 keys = st.sampled_from("abcdefgh")
