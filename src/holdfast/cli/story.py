@@ -149,13 +149,13 @@ class Story:
         """Whether what a key stands for is a node that is an effect itself."""
         return self._in_graph and "/" not in key
 
-    def _intended(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_intended(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         self.begun[data["key"]] = at  # also if it was begun before, by a process that has died since
         if data.get("target"):
             self.targets[data["key"]] = str(data["target"])
         return iter(())
 
-    def _done(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_done(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         key, attempts = data["key"], data.get("attempts", 1)
         self.waits.pop(key, None)
         self.attempts.pop(key, None)
@@ -168,7 +168,7 @@ class Story:
             parts = [self.targets.pop(key, ""), f"attempt {attempts}" if attempts > 1 else "", self.children.get(key)]
             yield self._line("done", data, ", ".join(part for part in parts if part), at)
 
-    def _raised(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_raised(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         key, error = data["key"], data.get("error") or "an error that was erased"
         if "until" in data:
             self.attempts[key] = data["attempt"] + 1
@@ -184,7 +184,7 @@ class Story:
         self._failures.add(key)
         yield self._line("uncertain" if "uncertain" in data else "failed", data, last, at)
 
-    def _saved(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_saved(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         """A node is done, or one item of a node that maps; or a loop of one's own saved its state."""
         node, queue = data.get("node"), data.get("queue")
         if self.by_hand or not isinstance(queue, list):
@@ -215,17 +215,17 @@ class Story:
             yield Told("done", node, "", seconds if seconds is not None else self._since_queued(node, at))
         self._told.discard(node)
 
-    def _asked(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_asked(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         yield Told("waiting", one_line(data.get("prompt", "(erased)")))
 
-    def _answered(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_answered(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         if "failure" in data:
             yield Told("failed", "no answer in time")
         else:
             by = f"by {data['by']}" if data.get("by") else ""
             yield Told("answered", short(data.get("value", "(erased)")), one_line(by))
 
-    def _timer(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_timer(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         until, name = moment(data["until"]), name_in(f"/{data['key']}")
         if name in ("sleep", "receive"):
             words = "sleeps" if name == "sleep" else "waits for a message"
@@ -233,19 +233,19 @@ class Story:
             if (until - at).total_seconds() >= 1:
                 yield Told("timer", words, f"until {clock(until)}")
 
-    def _received(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_received(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         yield Told("answered", "message", short(data.get("value", "(erased)")))
 
-    def _child(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_child(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         self.begun.setdefault(data["key"], at)
         self.children[data["key"]] = str(data["id"])
         return iter(())
 
-    def _emitted(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_emitted(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         if "value" in data:
             yield Told("note" if data["stream"] == "notes" else "output", short(data["value"], 200))
 
-    def _undone(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_undone(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         if self._undos is not None:
             self._undos[bool(data["ok"])] += 1
         status = "undone" if data["ok"] else "left" if "left" in data else "undo_failed"
@@ -253,7 +253,7 @@ class Story:
         about = ": ".join(part for part in (passed, one_line(data.get("error") or "")) if part)
         yield Told(status, f"undo of entry {data['effect']}", about)
 
-    def _rewound(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_rewound(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         for kept in (self.begun, self.targets, self.attempts, self.waits, self.children, self.queue, self.maps):
             kept.clear()
         self._spans.clear()
@@ -261,21 +261,21 @@ class Story:
         counts = f"{undos[True]} undone, {undos[False]} failed" if undos else ""
         yield Told("undone", f"rolled back to entry {data['to']}", counts)
 
-    def _rolls_back(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_rolls_back(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         self._undos = Counter()
         if "failure" not in data:
             self._failures.clear()
-        yield from self._failed(data.get("failure") or {}, at)
+        yield from self.on_failed(data.get("failure") or {}, at)
         yield from _said("note", "rolls back to entry {to}")(self, data, at)
 
-    def _failed(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_failed(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         """The node of a graph with which a run has failed, if no line told it yet. How a run ends is told elsewhere."""
         path = data.get("node")
         if path is not None and path not in self._failures:
             self._failures.add(path)
             yield Told("failed", task_name(path), short(data.get("error") or "", _ERROR), data.get("seconds"))
 
-    def _retried(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
+    def on_retried(self, data: dict[str, Any], at: datetime) -> Iterator[Told]:
         self._failures.clear()
         yield from _said("note", "tried again")(self, data, at)
 
@@ -291,27 +291,27 @@ def _said(status: str, text: str) -> Any:
 
 
 _TELL: dict[str, Any] = {
-    Kind.INTENDED: Story._intended,
-    Kind.DONE: Story._done,
-    Kind.MARKED: Story._done,
-    Kind.RAISED: Story._raised,
-    Kind.SAVED: Story._saved,
-    Kind.ASKED: Story._asked,
-    Kind.ANSWERED: Story._answered,
-    Kind.TIMER: Story._timer,
-    Kind.RECEIVED: Story._received,
-    Kind.CHILD: Story._child,
-    Kind.EMITTED: Story._emitted,
-    Kind.UNDONE: Story._undone,
-    Kind.REWOUND: Story._rewound,
+    Kind.INTENDED: Story.on_intended,
+    Kind.DONE: Story.on_done,
+    Kind.MARKED: Story.on_done,
+    Kind.RAISED: Story.on_raised,
+    Kind.SAVED: Story.on_saved,
+    Kind.ASKED: Story.on_asked,
+    Kind.ANSWERED: Story.on_answered,
+    Kind.TIMER: Story.on_timer,
+    Kind.RECEIVED: Story.on_received,
+    Kind.CHILD: Story.on_child,
+    Kind.EMITTED: Story.on_emitted,
+    Kind.UNDONE: Story.on_undone,
+    Kind.REWOUND: Story.on_rewound,
     Kind.CONTINUED: _said("note", "begins anew"),
-    Kind.RETRIED: Story._retried,
-    Kind.FAILED: Story._failed,
+    Kind.RETRIED: Story.on_retried,
+    Kind.FAILED: Story.on_failed,
     Kind.DECLINED: _said("note", "stays at its breakpoint"),
     Kind.LATE: _said("note", "an answer or mark came too late"),
     Kind.UNBLOCKED: _said("note", "unblocked"),
     Kind.FORKED: _said("note", "forked from {from} at {at}"),
-    Kind.ROLLBACK_BEGUN: Story._rolls_back,
+    Kind.ROLLBACK_BEGUN: Story.on_rolls_back,
 }
 
 
@@ -334,12 +334,12 @@ class Follower:
         """The entries that came since the last time, of this run and of its children, in the order of time."""
         for one in self.family():
             now = datetime.now(UTC)
-            one._look()
+            one.look()
             for key, seconds in one.steps().items():  # of a plain step the journal does not tell when it began
                 one.story.begun.setdefault(key, now - timedelta(seconds=seconds))
-        return [(one, entry) for _, one, entry in sorted(self._new(), key=lambda found: found[0])]
+        return [(one, entry) for _, one, entry in sorted(self.new(), key=lambda found: found[0])]
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Find the run, and what this process does for it."""
         if self._run is None:
             try:
@@ -348,9 +348,9 @@ class Follower:
                 return
         self._activity = self._run.activity() or self._activity
 
-    def _new(self) -> Iterator[tuple[datetime, Follower, EntryContents]]:
+    def new(self) -> Iterator[tuple[datetime, Follower, EntryContents]]:
         """What is new, with a time that never goes back within a run, whatever its clock did."""
-        self._look()
+        self.look()
         if self._run is None:
             return
         info = self._run.info()
@@ -366,7 +366,7 @@ class Follower:
             else:
                 list(self.story.tell(entry))
         for part in self.parts:
-            yield from part._new()
+            yield from part.new()
 
     def _add_child(self, id: str, *, known: bool) -> None:
         """Follow a child; of one that was there before, only what is new."""

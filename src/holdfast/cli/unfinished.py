@@ -50,7 +50,7 @@ class Untaken(Struct, frozen=True):
 
 def untaken_answers(run: Run) -> list[Untaken]:
     """The answers that were given since somebody last executed the run, or that its holder has not taken in yet."""
-    record, pending = drive(run.held.pending(), run._committer)
+    record, pending = drive(run.held.pending(), run.held.committer)
     fold = run.held.refold(record)
     lines = list(pending)
     if record.worker is None:

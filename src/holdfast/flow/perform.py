@@ -193,7 +193,7 @@ class Performer:
 
     def _in_time(self, step: Step, frame: Frame, filler: Filler) -> dict[str, Any]:
         if step.timeout is None:
-            return self._inside(step, frame, filler)
+            return self.inside(step, frame, filler)
         branch = _Timed(self, step, frame.within(), filler)
         try:
             record: dict[str, Any] = holdfast.timeout(step.timeout, branch)
@@ -206,7 +206,7 @@ class Performer:
         frame.take(branch.frame)
         return record
 
-    def _inside(self, step: Step, frame: Frame, filler: Filler) -> dict[str, Any]:
+    def inside(self, step: Step, frame: Frame, filler: Filler) -> dict[str, Any]:
         if step.flow is not None:
             return self._called(self.definition.flows[step.flow], filler.value("with", step.given))
         if step.parallel:
@@ -323,7 +323,7 @@ class _Timed:
     def __call__(self) -> dict[str, Any]:
         self.ended.clear()
         try:
-            return self._performer._inside(self._step, self.frame, self._filler)
+            return self._performer.inside(self._step, self.frame, self._filler)
         finally:
             self.ended.set()
 

@@ -187,7 +187,7 @@ class Plan:
             trod = {source: [] for source in nodes}
         after = [f"{one}#{self.book['visits'][one]}" for one in nodes if one in self.ways.definition.after]
         firing, waiting = fire(self.ways, arrived)
-        queue, items = self._queued(firing, view)
+        queue, items = self.queued(firing, view)
         parts = {"pending": None, "taken": None, "waiting": waiting, "items": items, "after": after}
         graph = self._booked(firing, trod, parts)
         changed = self._node(node)
@@ -229,13 +229,13 @@ class Plan:
         for target in targets:
             arrived.setdefault(target, []).append(as_node)
         firing, waiting = fire(self.ways, {t: s for t, s in arrived.items() if t not in queued}, queued)
-        queue, items = self._queued(firing, view)
+        queue, items = self.queued(firing, view)
         parts = {"waiting": waiting, "items": {**self.book.get("items", {}), **items}}
         graph = self._booked(firing, {as_node: targets}, parts)
         changed: dict[str, Tree] = {"queue": [*self.tree["queue"], *queue], **self._node(as_node)}
         return _changed(_there(graph=graph, state=state), changed)
 
-    def _queued(self, firing: list[str], view: Any) -> tuple[list[Tree], dict[str, Tree]]:
+    def queued(self, firing: list[str], view: Any) -> tuple[list[Tree], dict[str, Tree]]:
         """The tasks for these nodes, and the items of those that are maps."""
         queue: list[Tree] = []
         items: dict[str, Tree] = {}
@@ -273,7 +273,7 @@ def begun(ways: Ways, codec: Codec, state: Any) -> dict[str, Any]:
     tree["graph"] = {"visits": {}, "topology": ways.topology, "fields": ways.state.described, "digest": ways.digest}
     plan = Plan(ways, Held(ways.state, codec, definition.name, tree["state"]), tree)
     firing = sorted(set(definition.entries), key=lambda name: ways.place[name])
-    tree["queue"], items = plan._queued(firing, plan.held.view())
+    tree["queue"], items = plan.queued(firing, plan.held.view())
     tree["graph"]["visits"] = dict.fromkeys(firing, 1)
     if items:
         tree["graph"]["items"] = items

@@ -58,8 +58,8 @@ class StateType:
         self.is_dict = is_typeddict(kind)
         if TAG in self.fields:
             raise UsageError(f"{type_name(kind)} has a field named {TAG!r}, which Holdfast uses itself; rename it")
-        self._view: Shape | None = None if self.is_dict else shape_of(read_only_class(kind))
-        self._shape: Shape | None = None if self.is_dict else shape_of(kind)
+        self.view_shape: Shape | None = None if self.is_dict else shape_of(read_only_class(kind))
+        self.shape: Shape | None = None if self.is_dict else shape_of(kind)
         self.checks = None if self.is_dict else model_checks(kind)
 
     @property
@@ -91,8 +91,8 @@ class StateType:
         if isinstance(given, Mapping):
             return {str(name): value for name, value in given.items()}
         if not self.is_dict and isinstance(given, self.kind):
-            assert self._shape is not None
-            return self._shape.take(given)[0]
+            assert self.shape is not None
+            return self.shape.take(given)[0]
         raise UsageError(
             f"graph {graph} begins with a {type_name(self.kind)}, or a dict of its fields, and not with {given!r}"
         )
@@ -100,8 +100,8 @@ class StateType:
     def _made(self, graph: str, values: dict[str, Any]) -> Any:
         try:
             if self.checks is not None:
-                assert self._shape is not None
-                return self.checks.made(values, self._shape)
+                assert self.shape is not None
+                return self.checks.made(values, self.shape)
             return self.kind(**values)
         except (TypeError, ValueError) as error:  # a missing field; what a model does not take
             raise UsageError(f"graph {graph}: {type_name(self.kind)} cannot be made of this: {error}") from error
@@ -211,8 +211,8 @@ class Held:
             raise TypeMissing(
                 "state", f"it was stored as {was}, and the graph's state is now {self._name}; put it back"
             )
-        if self.kind._shape is not None:
-            fields, self._rest = self.kind._shape.take(value)
+        if self.kind.shape is not None:
+            fields, self._rest = self.kind.shape.take(value)
         else:
             if gone := sorted(value.keys() - self.kind.fields.keys()):
                 raise TypeMissing("state", f"{self._name} has no field {', '.join(gone)} any more; put it back")
@@ -242,16 +242,16 @@ class Held:
         """The state as it is stored today, if it was stored by an older version of its class; else None."""
         if self.kind.is_dict or self.tree.get("n", 1) == self.codec.version(self.kind.kind):
             return None
-        assert self.kind._shape is not None
+        assert self.kind.shape is not None
         fields = {name: thawed(value) for name, value in self.values.items()}
-        return self.codec.encode(self.kind._shape.make(fields, self._rest), "state")
+        return self.codec.encode(self.kind.shape.make(fields, self._rest), "state")
 
     def view(self, values: dict[str, Any] | None = None) -> Any:
         """The state as nodes see it: of its declared type, and refusing to be changed."""
         values = self.values if values is None else values
-        if self.kind._view is None:
+        if self.kind.view_shape is None:
             return read_only_dict(values)
-        return self.kind._view.make(dict(values), self._rest)
+        return self.kind.view_shape.make(dict(values), self._rest)
 
     def preview(self, updates: list[tuple[str, Update]]) -> Any:
         """The state as it would be with these updates."""

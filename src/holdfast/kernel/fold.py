@@ -159,7 +159,7 @@ class Fold:
     def add(self, seq: int, kind: str, at: int, data: Data) -> None:
         """Take the next entry. An unknown kind raises `RunDamaged`: a newer Holdfast wrote it."""
         if kind == "done" and "intent" not in data:  # most entries are that, and no effect
-            self._done(seq, at, data)
+            self.on_done(seq, at, data)
             self.log.append((seq, kind, at, data))
             self.seq = seq
             return
@@ -209,10 +209,10 @@ class Fold:
 
     # What each kind of entry means
 
-    def _created(self, seq: int, at: int, data: Data) -> None:
+    def on_created(self, seq: int, at: int, data: Data) -> None:
         self.input = data
 
-    def _forked(self, seq: int, at: int, data: Data) -> None:
+    def on_forked(self, seq: int, at: int, data: Data) -> None:
         self.intents.clear()  # what was begun in the parent is the parent's to finish
         self.started.clear()
         self.children = {key: child for key, child in self.children.items() if key in self.steps}
@@ -235,16 +235,16 @@ class Fold:
         self.failures.pop(key, None)
         self.attempts.pop(key, None)
 
-    def _started(self, seq: int, at: int, data: Data) -> None:
+    def on_started(self, seq: int, at: int, data: Data) -> None:
         if not self.is_over(data["key"]):  # else it had ended while this was being written
             self.started[data["key"]] = seq
 
-    def _intended(self, seq: int, at: int, data: Data) -> None:
+    def on_intended(self, seq: int, at: int, data: Data) -> None:
         self.intents[data["key"]] = data.get("again", seq)
         if (failed := self.attempts.get(data["key"])) is not None:
             self.attempts[data["key"]] = Attempt(failed.count, failed.until, begun=True)
 
-    def _done(self, seq: int, at: int, data: Data) -> None:
+    def on_done(self, seq: int, at: int, data: Data) -> None:
         key = data["key"]
         if self.intents or self.started or self.timers or self.attempts:
             for begun in (self.intents, self.started, self.timers, self.attempts):
@@ -260,13 +260,13 @@ class Fold:
             get = declared.get
             self.steps[key] = Step(seq, get("tool"), get("digest"), data.get("result"), "erased" in data)
 
-    def _resolved(self, seq: int, at: int, data: Data) -> None:
+    def on_resolved(self, seq: int, at: int, data: Data) -> None:
         if data["done"]:
-            self._done(seq, at, data)
+            self.on_done(seq, at, data)
         else:
             self.intents.pop(data["key"], None)
 
-    def _raised(self, seq: int, at: int, data: Data) -> None:
+    def on_raised(self, seq: int, at: int, data: Data) -> None:
         key = data["key"]
         if "until" in data:
             self.started.pop(key, None)
@@ -286,12 +286,12 @@ class Fold:
                 self.steps.pop(key, None)
             self.failures[key] = Failed(seq, declared.get("tool"), declared.get("digest"), data.get("failure"))
 
-    def _asked(self, seq: int, at: int, data: Data) -> None:
+    def on_asked(self, seq: int, at: int, data: Data) -> None:
         prompt, fields = data.get("prompt", ERASED), data.get("fields", [])
         key, until = data.get("key"), data.get("until")
         self.questions[seq] = Asked(seq, at, self.generation, prompt, fields, data["output_key"], key, until)
 
-    def _answered(self, seq: int, at: int, data: Data) -> None:
+    def on_answered(self, seq: int, at: int, data: Data) -> None:
         question = self.questions.pop(data["question"])
         erased = "erased" in data
         if question.key is None:
@@ -302,27 +302,27 @@ class Fold:
         else:
             self.steps[question.key] = Step(seq, None, words_digest(question.prompt), data.get("value"), erased)
 
-    def _declined(self, seq: int, at: int, data: Data) -> None:
+    def on_declined(self, seq: int, at: int, data: Data) -> None:
         question = self.questions[data["question"]]
         self.questions[question.seq] = replace(question, declined=True)
 
-    def _closed(self, seq: int, at: int, data: Data) -> None:
+    def on_closed(self, seq: int, at: int, data: Data) -> None:
         self.questions.pop(data["question"], None)
 
-    def _timer(self, seq: int, at: int, data: Data) -> None:
+    def on_timer(self, seq: int, at: int, data: Data) -> None:
         self.timers[data["key"]] = data["until"]
 
-    def _received(self, seq: int, at: int, data: Data) -> None:
+    def on_received(self, seq: int, at: int, data: Data) -> None:
         if "erased" not in data:  # what was erased is not there to be taken
             self.messages[seq] = Message(seq, data.get("topic"), data.get("value"), data.get("by"))
 
-    def _child(self, seq: int, at: int, data: Data) -> None:
+    def on_child(self, seq: int, at: int, data: Data) -> None:
         self.children[data["key"]] = Child(seq, data["id"])
 
-    def _emitted(self, seq: int, at: int, data: Data) -> None:
+    def on_emitted(self, seq: int, at: int, data: Data) -> None:
         self.steps[data["key"]] = Step(seq, None, None, None)
 
-    def _continued(self, seq: int, at: int, data: Data) -> None:
+    def on_continued(self, seq: int, at: int, data: Data) -> None:
         """The first entry of a chapter: nothing that was done before it counts, but for the messages that wait."""
         if self.log and self.log[0][0] != seq:  # not when it is entered again by a rewind
             self._reset()
@@ -331,7 +331,7 @@ class Fold:
         for n, topic, value, by in data.get("messages", ()):
             self.messages[n] = Message(n, topic, value, by)
 
-    def _retried(self, seq: int, at: int, data: Data) -> None:
+    def on_retried(self, seq: int, at: int, data: Data) -> None:
         self.ended = None
         if "deadline" in data:
             self.input = {**self.input, "deadline": data["deadline"]}
@@ -340,31 +340,31 @@ class Fold:
         for key in data["keys"]:
             self._forget(key)
 
-    def _begun(self, seq: int, at: int, data: Data) -> None:
+    def on_begun(self, seq: int, at: int, data: Data) -> None:
         ending = data.get("failure"), data.get("cancelled")
         self.rolling = Rolling(seq, data["to"], data["plan"], *ending, data.get("force", False))
 
-    def _undone(self, seq: int, at: int, data: Data) -> None:
+    def on_undone(self, seq: int, at: int, data: Data) -> None:
         if data["ok"] or "left" in data or "passed" in data:
             self.settled.add(data["effect"])
 
-    def _unblocked(self, seq: int, at: int, data: Data) -> None:
+    def on_unblocked(self, seq: int, at: int, data: Data) -> None:
         if "accepted" in data:
             recorded = {line["key"] for n, _, _, line in self.log if n < seq and "key" in line}
             self.loose |= recorded
             self.accepted |= recorded
             self.accepted_at = seq
 
-    def _said(self, seq: int, at: int, data: Data) -> None:
+    def on_said(self, seq: int, at: int, data: Data) -> None:
         """Nothing follows from it for what is done next."""
 
-    def _completed(self, seq: int, at: int, data: Data) -> None:
+    def on_completed(self, seq: int, at: int, data: Data) -> None:
         self._end(Status.COMPLETED, data)
 
-    def _failed(self, seq: int, at: int, data: Data) -> None:
+    def on_failed(self, seq: int, at: int, data: Data) -> None:
         self._end(Status.FAILED, data)
 
-    def _cancelled(self, seq: int, at: int, data: Data) -> None:
+    def on_cancelled(self, seq: int, at: int, data: Data) -> None:
         self._end(Status.CANCELLED, data)
 
     def _end(self, status: Status, data: Data) -> None:
@@ -394,32 +394,32 @@ class Fold:
 
 
 _ENTER: dict[str, Callable[[Fold, int, int, Data], None]] = {
-    Kind.CREATED: Fold._created,
-    Kind.FORKED: Fold._forked,
-    Kind.STARTED: Fold._started,
-    Kind.INTENDED: Fold._intended,
-    Kind.DONE: Fold._done,
-    Kind.RAISED: Fold._raised,
-    Kind.MARKED: Fold._done,
-    Kind.RESOLVED: Fold._resolved,
-    Kind.ASKED: Fold._asked,
-    Kind.ANSWERED: Fold._answered,
-    Kind.DECLINED: Fold._declined,
-    Kind.CLOSED: Fold._closed,
-    Kind.LATE: Fold._said,
-    Kind.TIMER: Fold._timer,
-    Kind.RECEIVED: Fold._received,
-    Kind.CHILD: Fold._child,
-    Kind.EMITTED: Fold._emitted,
-    Kind.CONTINUED: Fold._continued,
-    Kind.RETRIED: Fold._retried,
-    Kind.ROLLBACK_BEGUN: Fold._begun,
-    Kind.UNDONE: Fold._undone,
-    Kind.REDACTED: Fold._said,
-    Kind.UNBLOCKED: Fold._unblocked,
-    Kind.COMPLETED: Fold._completed,
-    Kind.FAILED: Fold._failed,
-    Kind.CANCELLED: Fold._cancelled,
+    Kind.CREATED: Fold.on_created,
+    Kind.FORKED: Fold.on_forked,
+    Kind.STARTED: Fold.on_started,
+    Kind.INTENDED: Fold.on_intended,
+    Kind.DONE: Fold.on_done,
+    Kind.RAISED: Fold.on_raised,
+    Kind.MARKED: Fold.on_done,
+    Kind.RESOLVED: Fold.on_resolved,
+    Kind.ASKED: Fold.on_asked,
+    Kind.ANSWERED: Fold.on_answered,
+    Kind.DECLINED: Fold.on_declined,
+    Kind.CLOSED: Fold.on_closed,
+    Kind.LATE: Fold.on_said,
+    Kind.TIMER: Fold.on_timer,
+    Kind.RECEIVED: Fold.on_received,
+    Kind.CHILD: Fold.on_child,
+    Kind.EMITTED: Fold.on_emitted,
+    Kind.CONTINUED: Fold.on_continued,
+    Kind.RETRIED: Fold.on_retried,
+    Kind.ROLLBACK_BEGUN: Fold.on_begun,
+    Kind.UNDONE: Fold.on_undone,
+    Kind.REDACTED: Fold.on_said,
+    Kind.UNBLOCKED: Fold.on_unblocked,
+    Kind.COMPLETED: Fold.on_completed,
+    Kind.FAILED: Fold.on_failed,
+    Kind.CANCELLED: Fold.on_cancelled,
 }
 _EFFECTS = frozenset(
     {Kind.FORKED, Kind.INTENDED, Kind.MARKED, Kind.CHILD, Kind.DONE, Kind.RAISED, Kind.RESOLVED, Kind.UNDONE}

@@ -90,10 +90,13 @@ class MemoryStore:
     networked = False
     look_every = LOOK_EVERY
 
-    def __init__(self, name: str = "", *, clock: Clock | None = None) -> None:
+    def __init__(self, name: str = "", *, clock: Clock | None = None, beside: MemoryStore | None = None) -> None:
         self.place = f"memory://{name}"
         self.clock = clock or SystemClock()
-        self._shelf = _shared.setdefault(name, _Shelf()) if name else _Shelf()
+        if beside is not None:  # another handle on the same store
+            self._shelf = beside._shelf  # noqa: SLF001 - of this same class
+        else:
+            self._shelf = _shared.setdefault(name, _Shelf()) if name else _Shelf()
         self._lock = self._shelf.lock
         self._enlisted: set[str] = set()
         self._closed = False

@@ -48,7 +48,7 @@ def save_history(run: Run, path: str | os.PathLike[str]) -> None:
     record = run.held.read_record()
     if record.queue is None:
         raise UsageError(f"run {run.id!r} is driven by hand, so there is no workflow to replay it")
-    backup._backup(run.held.store, os.fspath(path), {record.uid, *(link.uid for link in record.lineage)})
+    backup.write_backup(run.held.store, os.fspath(path), {record.uid, *(link.uid for link in record.lineage)})
 
 
 def replay(

@@ -222,8 +222,8 @@ class Actor:
         self._back = threading.Lock()
         self._back.acquire()
         self.hf: Holdfast = open_still(TurnStore(self), lease=LEASE)
-        self._thread = threading.Thread(target=self._live, name=f"simulated-{name}", daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._live, name=f"simulated-{name}", daemon=True)
+        self.thread.start()
 
     # --- in the scheduler's thread
 
@@ -238,7 +238,7 @@ class Actor:
         self._dead = True
         while not self.ended:
             self.move()
-        self._thread.join()
+        self.thread.join()
 
     # --- in its own
 
@@ -317,7 +317,7 @@ class Simulation:
     def actor(self) -> Actor:
         """Whose thread this is."""
         this = threading.current_thread()
-        return next(actor for actor in self.actors if actor._thread is this)
+        return next(actor for actor in self.actors if actor.thread is this)
 
     def run(self) -> Simulation:
         """Simulate until all runs have ended. Raises `Violation`, with the seed and the schedule."""
@@ -423,7 +423,7 @@ class Simulation:
                 if actor.stalled_until <= self.clock.now() and worker.name in self.ledger.until:
                     self.raw.beat(worker.name, LEASE)
                     self.ledger.until[worker.name] = self.clock.now() + round(LEASE * 1_000_000)
-                    worker._until = self.clock.monotonic() + round(LEASE * 1_000_000)
+                    worker.until = self.clock.monotonic() + round(LEASE * 1_000_000)
 
     # --- what they do
 

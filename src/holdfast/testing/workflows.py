@@ -51,13 +51,13 @@ class Effects(list[Any]):
     def __init__(self) -> None:
         super().__init__()
         self._keys: set[str] = set()
-        self._by: list[str | None] = []  # the step that did it; "" for the workflow itself, None for neither
+        self.by: list[str | None] = []  # the step that did it; "" for the workflow itself, None for neither
         self._fuse: Fuse | None = None
 
     def append(self, effect: Any) -> None:
         """Something was done."""
         scope = current_scope.get()
-        self._by.append(None if scope is None else scope.step[0] if scope.step is not None else "")
+        self.by.append(None if scope is None else scope.step[0] if scope.step is not None else "")
         super().append(effect)
         if self._fuse is not None:
             self._fuse.changed()
@@ -78,9 +78,9 @@ class Effects(list[Any]):
         """Nothing was done."""
         super().clear()
         self._keys.clear()
-        self._by.clear()
+        self.by.clear()
 
-    def _begin(self, fuse: Fuse) -> None:
+    def begin(self, fuse: Fuse) -> None:
         self._fuse = fuse
 
 
@@ -248,15 +248,14 @@ class Trial:
             return CrashSqliteStore(place + ".db", fuse, durability="normal", clock=self.clock)
         if self._on == "files":
             return FilesStore(place, clock=self.clock, disk=CrashDisk(fuse))
-        memory = MemoryStore(clock=self.clock)
-        memory._shelf, memory._lock = self._memory._shelf, self._memory._lock
+        memory = MemoryStore(clock=self.clock, beside=self._memory)
         return _Named(memory, fuse)
 
     # --- one life
 
     def live(self, fuse: Fuse) -> bool:
         """One process: start the workflow, or go on with it, to its end. Whether it lived to see that."""
-        self.effects._begin(fuse)
+        self.effects.begin(fuse)
         try:
             store = self._open(fuse)
         except Crash:
@@ -355,7 +354,7 @@ class Trial:
 
     def wrong_by_itself(self) -> list[str]:
         """What is wrong whether there was a crash or not."""
-        done = zip(self.effects, self.effects._by, strict=True)
+        done = zip(self.effects, self.effects.by, strict=True)
         outside = {repr(effect) for effect, by in done if by == ""}
         return [
             f"{effect} was done by the workflow itself, outside of any step, so it is done again whenever the workflow "
@@ -378,7 +377,7 @@ class Trial:
             yield from self._compare_effect(effect, expected.effects[effect], found.effects[effect])
 
     def _compare_effect(self, effect: str, wanted: int, times: int) -> Iterator[str]:
-        by = [key for one, key in zip(self.effects, self.effects._by, strict=True) if repr(one) == effect]
+        by = [key for one, key in zip(self.effects, self.effects.by, strict=True) if repr(one) == effect]
         step = next((key for key in by if key), None)
         if times < wanted:
             yield f"{effect} happened {_times(times)}, not {_times(wanted)}"
@@ -423,7 +422,7 @@ class _Recorder:
         try:
             yield
         finally:
-            if key in trial.effects._by[before:]:
+            if key in trial.effects.by[before:]:
                 trial.acted.add((run, key))
         trial.acted.add((run, key))
         self._fuse.changed()

@@ -166,7 +166,7 @@ class Reel:
         )
         self._tell(bar.lane, at)
 
-    def _started(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_started(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         key, start = said["key"], self._start(said["key"], at, said)
         if key in self._open:
             if self.bars[self._open[key]].pieces[-1].look == "pause":
@@ -174,7 +174,7 @@ class Reel:
         elif key not in self._over:  # else it ended while this was being written
             self._begin(key, "step", seq, start, "work", live, status="started")
 
-    def _intended(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_intended(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         key, target = said["key"], one_line(said.get("target") or "")
         declared = said.get("again", seq)
         if key in self._open:
@@ -183,7 +183,7 @@ class Reel:
         else:
             self._begin(key, "step", seq, at, "work", live, status="started", detail=target, declared=declared)
 
-    def _done(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_done(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         key = said["key"]
         name = name_in(f"/{key}") if "#" in key else key
         is_step = "digest" in said or "intent" in said or "tool" in said
@@ -209,7 +209,7 @@ class Reel:
         is_plain = (bar.sort == "step" and bar.declared is None) or is_node
         return self._start(key, at, said) if is_plain or bar.pieces[-1].look == "pause" or "seconds" in said else None
 
-    def _raised(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_raised(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         key, attempt = said["key"], said.get("attempt", 1)
         error = one_line(said.get("error") or "an error that was erased")
         if key not in self._open:
@@ -227,21 +227,21 @@ class Reel:
             self.bars[n] = replace(bar, pieces=(*bar.pieces, Piece(at, max(at, until), "pause")))
             self._open[key] = n
 
-    def _resolved(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_resolved(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         if said.get("key") in self._open:
             status, by = "done" if said.get("done") else "not done", f"by {said['by']}" if said.get("by") else ""
             if status == "done" and "/" not in said["key"]:  # a node, maybe, which is saved by the next drive
                 self._told.add(name_in(f"/{said['key']}"))
             self._end(said["key"], seq, at, status, detail=one_line(by), live=live)
 
-    def _asked(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_asked(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         prompt = one_line(said.get("prompt", ""))
         bar = self._begin(
             said.get("key") or f"question {seq}", "question", seq, at, "wait", live, status="waiting", name=prompt
         )
         self._open[f"? {seq}"] = self._open.pop(bar.key)
 
-    def _answered(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_answered(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         if (key := f"? {said['question']}") in self._open:
             by = f"by {said['by']}" if said.get("by") else ""
             late = "failure" in said
@@ -249,21 +249,21 @@ class Reel:
                 key, seq, at, "failed" if late else "answered", detail="no answer in time" if late else one_line(by)
             )
 
-    def _closed(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_closed(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         if (key := f"? {said['question']}") in self._open:
             self._end(key, seq, at, "closed")
 
-    def _timer(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_timer(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         words = _WAITS.get(name_in(f"/{said['key']}"))
         if words is not None and said["key"] not in self._open:
             self._begin(said["key"], "timer", seq, at, "wait", live, status="waiting", name=words)
 
-    def _child(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_child(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         if said["key"] not in self._open:
             link = str(said["id"])
             self._begin(said["key"], "child", seq, at, "work", live, status="started", link=link, declared=seq)
 
-    def _saved(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_saved(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         node, queue = said.get("node"), said.get("queue")
         if self._by_hand or not isinstance(queue, list):
             since = self._since("")
@@ -295,7 +295,7 @@ class Reel:
             node = path.rpartition("#")[0]
             self._node(path, node, seq, at, said, "failed", live=True, status="failed", name=name, error=error)
 
-    def _rolls_back(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_rolls_back(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         if "failure" not in said:
             self._failures.clear()
         self._failed(seq, at, said.get("failure") or {})
@@ -303,19 +303,19 @@ class Reel:
         name, by = f"rolls back to entry {said['to']}", one_line(f"by {said['by']}") if said.get("by") else ""
         self._begin("rollback", "rollback", seq, at, "undo", True, status="started", name=name, detail=by)
 
-    def _undone(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_undone(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         status = "undone" if said.get("ok") else "left" if "left" in said else "undo_failed"
         status = "uncertain" if "uncertain" in said else status
         for n, bar in self.bars.items():
             if bar.declared == said["effect"]:
                 self.bars[n] = replace(bar, status=status, error=one_line(said.get("error") or bar.error))
 
-    def _rewound(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_rewound(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         if "rollback" in self._open:
             self._end("rollback", seq, at, "done")
         self._restart(at)
 
-    def _ended(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
+    def on_ended(self, seq: int, at: int, said: dict[str, Any], live: bool) -> None:
         self._failed(seq, at, said)
         self._stop(at)
 
@@ -342,22 +342,22 @@ def is_node(key: str) -> bool:
 
 
 _ENTER: dict[str, Callable[[Reel, int, int, dict[str, Any], bool], None]] = {
-    Kind.STARTED: Reel._started,
-    Kind.INTENDED: Reel._intended,
-    Kind.DONE: Reel._done,
-    Kind.MARKED: Reel._done,
-    Kind.RAISED: Reel._raised,
-    Kind.RESOLVED: Reel._resolved,
-    Kind.ASKED: Reel._asked,
-    Kind.ANSWERED: Reel._answered,
-    Kind.CLOSED: Reel._closed,
-    Kind.TIMER: Reel._timer,
-    Kind.CHILD: Reel._child,
-    Kind.SAVED: Reel._saved,
-    Kind.ROLLBACK_BEGUN: Reel._rolls_back,
-    Kind.UNDONE: Reel._undone,
-    Kind.REWOUND: Reel._rewound,
-    Kind.COMPLETED: Reel._ended,
-    Kind.FAILED: Reel._ended,
-    Kind.CANCELLED: Reel._ended,
+    Kind.STARTED: Reel.on_started,
+    Kind.INTENDED: Reel.on_intended,
+    Kind.DONE: Reel.on_done,
+    Kind.MARKED: Reel.on_done,
+    Kind.RAISED: Reel.on_raised,
+    Kind.RESOLVED: Reel.on_resolved,
+    Kind.ASKED: Reel.on_asked,
+    Kind.ANSWERED: Reel.on_answered,
+    Kind.CLOSED: Reel.on_closed,
+    Kind.TIMER: Reel.on_timer,
+    Kind.CHILD: Reel.on_child,
+    Kind.SAVED: Reel.on_saved,
+    Kind.ROLLBACK_BEGUN: Reel.on_rolls_back,
+    Kind.UNDONE: Reel.on_undone,
+    Kind.REWOUND: Reel.on_rewound,
+    Kind.COMPLETED: Reel.on_ended,
+    Kind.FAILED: Reel.on_ended,
+    Kind.CANCELLED: Reel.on_ended,
 }

@@ -28,7 +28,7 @@ class Worker:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._clock = store.clock
-        self._until = 0  # by the monotonic clock
+        self.until = 0  # by the monotonic clock
         self.lapses = 0  # how often a beat came too late, so that others may have claimed what is held here
         self.at_beat: Callable[[], None] = lambda: None
 
@@ -38,7 +38,7 @@ class Worker:
             if self._thread is None:
                 now = self._clock.monotonic()
                 self.store.enlist(self.name, self.lease)
-                self._until = now + int(self.lease * 1_000_000)
+                self.until = now + int(self.lease * 1_000_000)
                 self._thread = threading.Thread(target=self._beat, name="holdfast-heartbeat", daemon=True)
                 self._thread.start()
         return self.name
@@ -50,7 +50,7 @@ class Worker:
 
     def is_sure_of(self, lease: Lease) -> bool:
         """Whether nobody can have claimed the run since this was known: the leases held all the time, and hold now."""
-        return self._clock.monotonic() < self._until and lease.lapses == self.lapses  # see the order in `_extend`
+        return self._clock.monotonic() < self.until and lease.lapses == self.lapses  # see the order in `_extend`
 
     def confirm(self, lease: Lease) -> None:
         """Beat if the leases are about to end, and ask the store whether the run is still held here.
@@ -70,13 +70,13 @@ class Worker:
                 self._extend()
 
     def _is_ending(self) -> bool:
-        return self._clock.monotonic() > self._until - int(self.lease * 500_000)
+        return self._clock.monotonic() > self.until - int(self.lease * 500_000)
 
     def _extend(self) -> None:
         now = self._clock.monotonic()
         self.store.beat(self.name, self.lease)
-        self.lapses += self._clock.monotonic() >= self._until  # it is known only now that the beat was made
-        self._until = now + int(self.lease * 1_000_000)
+        self.lapses += self._clock.monotonic() >= self.until  # it is known only now that the beat was made
+        self.until = now + int(self.lease * 1_000_000)
 
     def _beat(self) -> None:
         while not self._stop.wait(self.lease / 3):

@@ -67,7 +67,7 @@ def backup(client: Client, path: str, *, runs: Collection[str] | None = None) ->
     they need: the runs that they were forked from, and their children.
     """
     only = None if runs is None else (yield Read(lambda: _with_kin(client.store, runs)))
-    return int((yield Read(lambda: _backup(client.store, _path_of(path), only))))
+    return int((yield Read(lambda: write_backup(client.store, _path_of(path), only))))
 
 
 def _with_kin(store: Store, ids: Collection[str]) -> set[str]:
@@ -95,7 +95,7 @@ def _path_of(path: Any) -> str:
     return os.fsdecode(path)
 
 
-def _backup(store: Store, path: str, only: Collection[str] | None = None) -> int:
+def write_backup(store: Store, path: str, only: Collection[str] | None = None) -> int:
     digest, runs = sha256(), 0
     temporary = f"{path}.{store.clock.random_bytes(6).hex()}.new"  # process numbers come again, in containers soon
     try:

@@ -84,7 +84,7 @@ class Execution:
         self._unwinds = 0
         self._passing: Ticket | None = None  # the last write that nobody waited for
         self.unsure: Ticket | None = None  # the last write of something that the workflow was given before it lasts
-        self._places: dict[tuple[str, int], str] | None = None
+        self.places: dict[tuple[str, int], str] | None = None
         self.root = Scope(self, "")
 
     @property

@@ -77,13 +77,13 @@ def _shown(execution: Execution, call: Arguments | None) -> str:
 
 def check_place(execution: Execution, path: str, n: int, key: str) -> None:
     """A call must not come where the journal has another one."""
-    if execution._places is None:
-        execution._places = {}
+    if execution.places is None:
+        execution.places = {}
         for seq, _, _, data in execution.lease.fold.log:
             if execution.lease.fold.accepted_at < seq <= execution.began_at and "n" in data:
                 recorded = str(data["key"])
-                execution._places[recorded[: recorded.rfind("/") + 1], data["n"]] = recorded
-    recorded_key = execution._places.get((path, n))
+                execution.places[recorded[: recorded.rfind("/") + 1], data["n"]] = recorded
+    recorded_key = execution.places.get((path, n))
     if recorded_key is not None and recorded_key != key and recorded_key not in execution.lease.fold.loose:
         where = f"branch {path.rstrip('/')!r}" if path else "the workflow"
         execution.park(

@@ -46,7 +46,7 @@ class Threads:
         self.engine = hf.client.engine
         self.store = hf.client.store
         self.journals = hf.client.journals
-        self.committer = hf._committer
+        self.committer = hf.client.committer
         self._lock = threading.RLock()
         self._pens: OrderedDict[str, Pen] = OrderedDict()
         self._absent: set[str] = set()  # threads that were looked for and are not there, so one can be made at once
