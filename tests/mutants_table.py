@@ -205,14 +205,14 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "zombie-executes-a-step",
         "src/holdfast/engine/access/heartbeat.py",
-        "return self._clock.monotonic() < self._until and lease.lapses == self.lapses",
+        "return self._clock.monotonic() < self.until and lease.lapses == self.lapses",
         "return True",
         "tests/workflows/test_lapses.py",
     ),
     Mutant(
         "zombie-trusts-its-late-heartbeat",
         "src/holdfast/engine/access/heartbeat.py",
-        "self._until and lease.lapses == self.lapses",
+        "self.until and lease.lapses == self.lapses",
         "self._until",
         "tests/workflows/test_lapses.py",
     ),

@@ -94,7 +94,7 @@ class MemoryStore:
         self.place = f"memory://{name}"
         self.clock = clock or SystemClock()
         if beside is not None:  # another handle on the same store
-            self._shelf = beside._shelf  # noqa: SLF001 - of this same class
+            self._shelf: _Shelf = beside._shelf  # noqa: SLF001 - of this same class
         else:
             self._shelf = _shared.setdefault(name, _Shelf()) if name else _Shelf()
         self._lock = self._shelf.lock
