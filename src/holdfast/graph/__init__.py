@@ -1,13 +1,9 @@
 """Graphs: nodes over a typed state, and the ways between them.
 
-`Graph` (`define`) collects declarations into a `Definition` (`model`), which `verify` checks before the first step. A
-run of it is one `Running` (`running`), which calls the nodes and saves what became of the state, and is driven by
-`drivers`; `plan` and `ways` decide, without waiting or writing anything, what comes next. `state` and `reducers` know
-how an update changes a state, and what of that is stored; `fits` and `models` check what it brings. `gates` holds a
-run up: guards, interrupts, a definition that changed.
-
-What a run keeps of its graph is the `topology`, which `mermaid` and `svg` draw: `sketch` says what is drawn, and
-`layout` where.
+`declare` has `Graph`, which collects declarations into a `Definition` (`model`) that `verify` checks before the first
+step. `execution` is one run of a graph: it calls the nodes and saves the state. `execute` drives it in threads or on an
+event loop. `plan` and `ways` decide what comes next, without I/O. `state` and `reducers` apply updates, `fits` and
+`models` check them, and `interrupts` stops a run at guards, breakpoints and changed definitions. `draw` draws it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Where journals live. `base` has the protocol that every store keeps; each other module is one store."""
+"""Where journals live.
+
+`protocol` is what every store implements. Each backend has a module (`memory`) or a package (`files`, `sqlite`,
+`postgres`) of its own, and none imports another. `locks`, `lock_holder` and `mounts` are for stores on local disks,
+`sql_rows` for those with tables. The decisions that all stores share are in `holdfast.kernel.rules`.
+"""
 
 from __future__ import annotations
 
