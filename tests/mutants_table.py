@@ -333,7 +333,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "short-way-takes-any-arguments",
         "src/holdfast/engine/workflow/step_fast_path.py",
-        "        check_same(execution, key, step.name, found, digest, (trees, named))\n",
+        "        check_same(execution, key, call.step.name, found, digest, stored)\n",
         "",
         "tests/workflows/test_called_differently.py",
     ),

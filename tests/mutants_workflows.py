@@ -32,7 +32,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "uncertain-step-takes-any-arguments",
         "src/holdfast/engine/workflow/execution.py",
-        "            check_same(self, key, step.name, recorded, digest, (trees, named))\n",
+        "            check_same(self, key, step.name, recorded, digest, stored)\n",
         "",
         f'{WORKFLOWS}/test_called_differently.py -k "died_in_the_act"',
     ),
@@ -177,9 +177,9 @@ MUTANTS: list[Mutant] = [
         (
             "    if written is None:\n"
             "        written = yield from _intend(execution, intent)\n"
-            '    return (yield from attempts(execution, scope, {"key": key, "intent": written}, step, args, kwargs))\n'
+            '    return (yield from attempts(call, {"key": key, "intent": written}))\n'
         ),
-        "    return (yield from attempts(execution, scope, data, step, args, kwargs))\n",
+        "    return (yield from attempts(call, data))\n",
         f'{WORKFLOWS}/test_effects.py -k "effects_tell"',
     ),
     Mutant(

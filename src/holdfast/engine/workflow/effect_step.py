@@ -18,6 +18,7 @@ from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.failures import one_line
 from holdfast.engine.workflow.scope import Scope, StepNow
 from holdfast.engine.workflow.step import attempts, fail, once, pause, retry_later
+from holdfast.engine.workflow.step_call import StepCall
 from holdfast.engine.workflow.timing import tell_time
 from holdfast.errors import NotDone, UsageError
 from holdfast.kernel.fold import Mark, generation_at
@@ -56,50 +57,34 @@ def this_step() -> StepNow:
     return StepNow(record.id, key, attempt, digest)
 
 
-def act(
-    execution: Execution,
-    scope: Scope,
-    data: Data,
-    step: StepFunction[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    trees: list[Any],
-    named: dict[str, Any],
-) -> Op[Any]:
+def act(call: StepCall, data: Data) -> Op[Any]:
     """Intent, act, result. Meanwhile the effect is in flight."""
-    key = data["key"]
+    execution, key, step = call.execution, call.key, call.step
     execution.in_flight[key] = step.timeout if step.timeout is not None else execution.engine.effect_wait
     try:
-        return (yield from _act(execution, scope, data, step, args, kwargs, trees, named))
+        return (yield from _act(call, data))
     finally:
         del execution.in_flight[key]
 
 
-def _act(
-    execution: Execution,
-    scope: Scope,
-    data: Data,
-    step: StepFunction[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    trees: list[Any],
-    named: dict[str, Any],
-) -> Op[Any]:
-    intent = {**data, "tool": step.name, "target": step.target_of(args, kwargs), "args": trees, "kwargs": named}
+def _act(call: StepCall, data: Data) -> Op[Any]:
+    execution, step = call.execution, call.step
+    intent = {**data, "tool": step.name, "target": step.target_of(call.args, call.kwargs)}
+    intent |= {"args": call.trees, "kwargs": call.named}
     intent["reversible"] = step.undo_name is not None if step.reversible is None else step.reversible
     if step.undo_name is not None:
         intent |= {"undo": step.undo_name, "undo_retries": step.undo_retry.times}
         if step.undo_uncertain:
             intent["undo_uncertain"] = True
     if step.at_most_once:
-        return (yield from _at_most_once(execution, scope, intent, step, args, kwargs))
+        return (yield from _at_most_once(call, intent))
     key, fold = data["key"], execution.lease.fold
     failed = fold.attempts.get(key)
     # What waits to be tried again is still the same effect. What died in the act is not: it may have been done twice.
     written = fold.intents.get(key) if failed is not None and not failed.begun else None
     if written is None:
         written = yield from _intend(execution, intent)
-    return (yield from attempts(execution, scope, {"key": key, "intent": written}, step, args, kwargs))
+    return (yield from attempts(call, {"key": key, "intent": written}))
 
 
 def _intend(execution: Execution, intent: Data) -> Op[int]:
@@ -120,25 +105,19 @@ def _era(execution: Execution, key: str) -> str:
     return str(told) if told is not None else execution.era(generation_at(begun, record.rewinds))
 
 
-def _at_most_once(
-    execution: Execution,
-    scope: Scope,
-    intent: Data,
-    step: StepFunction[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Op[Any]:
+def _at_most_once(call: StepCall, intent: Data) -> Op[Any]:
+    execution, step = call.execution, call.step
     key = intent["key"]
     intent = {**intent, "worker": execution.engine.worker.name}
     fold = execution.lease.fold
     if key in fold.intents:
-        done = yield from _find_out(execution, key, step, args, kwargs)
+        done = yield from _find_out(call)
         if done is not None:
             return done.result
     attempt = 0
     if (before := fold.attempts.get(key)) is not None:
         attempt = before.count
-        yield from pause(execution, scope, key, before.until)
+        yield from pause(execution, call.scope, key, before.until)
     while True:
         attempt += 1
         written = yield from _intend(execution, intent)
@@ -147,7 +126,7 @@ def _at_most_once(
         try:
             with _acting(execution, key):
                 yield from execution.unharmed(_ask(confirm))
-                return (yield from once(execution, step, key, attempt, args, kwargs, settled))
+                return (yield from once(call, attempt, settled))
         except NotDone as error:
             tell_time(settled, execution.active.get(key))
             if attempt > step.retry.times:
@@ -155,7 +134,7 @@ def _at_most_once(
                 raise
             text = one_line(error, execution.codec)
             not_done = (Kind.RAISED, {**settled, "error": text})
-            yield from retry_later(execution, scope, {"key": key}, step, attempt, error, first=[not_done])
+            yield from retry_later(call, {"key": key}, attempt, error, first=[not_done])
         except Exception as error:  # of the user's function, which may raise anything
             tell_time(settled, execution.active.get(key))
             text = one_line(error, execution.codec)
@@ -194,10 +173,9 @@ def _may_be_acting(execution: Execution, key: str, begun: Mark) -> bool:
     return any(one.worker == worker and one.running for one in engine.store.workers())
 
 
-def _find_out(
-    execution: Execution, key: str, step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Op[Done | None]:
+def _find_out(call: StepCall) -> Op[Done | None]:
     """What became of a step that died in the act. None if it was not done, and may be run."""
+    execution, key, step = call.execution, call.key, call.step
     fold = execution.lease.fold
     begun = fold.ledger[fold.intents[key]]
     how = f"raised {begun.error}" if begun.error else "was begun and its process died"
@@ -208,7 +186,7 @@ def _find_out(
         execution.park(_doubt(execution, key, step, how))
     token = current_scope.set(Scope(execution, "", (key, 0)))
     try:
-        found = yield Call(step.checker, args, kwargs)
+        found = yield Call(step.checker, call.args, call.kwargs)
         done = isinstance(found, Done)
         stored = execution.codec.encode(found.result, f"result of {key}") if done else None
     except NotDone as error:

@@ -32,6 +32,7 @@ from holdfast.engine.workflow.replay import Arguments, caller, check_place, chec
 from holdfast.engine.workflow.replay_gate import BUSY, IDLE, OUTSIDE, Attempt, Gate, attempt
 from holdfast.engine.workflow.scope import Scope
 from holdfast.engine.workflow.step import attempts
+from holdfast.engine.workflow.step_call import StepCall
 from holdfast.errors import HoldfastError, UsageError, ValueRefused
 from holdfast.kernel.clock import SystemClock
 from holdfast.kernel.fold import Failed, Step
@@ -322,58 +323,42 @@ class Execution:
 
     # --- steps
 
-    def step(
-        self,
-        scope: Scope,
-        key: str,
-        n: int | None,
-        step: StepFunction[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Op[Any]:
+    def step(self, call: StepCall) -> Op[Any]:
         """The result of a step: the stored one, or that of running it now."""
-        trees, named, digest = self.describe(step, args, kwargs)
+        stored = call.describe()
+        scope, key, n, step, digest = call.scope, call.key, call.n, call.step, call.digest
         if self.find(scope, key, n, digest) is not None:
-            found = yield from self.recall(scope, key, n, step.name, digest, in_turn=step.is_async, call=(trees, named))
+            found = yield from self.recall(scope, key, n, step.name, digest, in_turn=step.is_async, call=stored)
             assert found is not None
             return self.value(found, key, step.result_type)
         fold = self.lease.fold
         if fold.intents and (begun := fold.intents.get(key)) is not None:
             declared = fold.ledger[begun].data
             recorded = Step(begun, declared.get("tool"), declared.get("digest"), None)
-            check_same(self, key, step.name, recorded, digest, (trees, named))
+            check_same(self, key, step.name, recorded, digest, stored)
         self.consume(key)
         yield from self.admit(scope, key, step.name, digest, waits=step.is_async)
         if key in self.called:
             raise UsageError(f"step {key!r} of run {self.run.id!r} is running already; give each call its own key")
-        data = step.entry(key, n, digest)
+        data = call.entry()
         self.called.add(key)
         self.active[key] = time.monotonic()
         try:
             yield from self.make_sure()
             if self.engine.tracer is None:
-                return (yield from self._act(scope, data, step, args, kwargs, trees, named))
+                return (yield from self._act(call, data))
             with self.engine.tracer.step(self, step, key):
-                return (yield from self._act(scope, data, step, args, kwargs, trees, named))
+                return (yield from self._act(call, data))
         finally:
             self.active.pop(key, None)
             self.called.discard(key)
 
-    def _act(
-        self,
-        scope: Scope,
-        data: Data,
-        step: StepFunction[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        trees: list[Any],
-        named: dict[str, Any],
-    ) -> Op[Any]:
-        if step.has_intent:
+    def _act(self, call: StepCall, data: Data) -> Op[Any]:
+        if call.step.has_intent:
             from holdfast.engine.workflow.effect_step import act
 
-            return (yield from act(self, scope, data, step, args, kwargs, trees, named))
-        return (yield from attempts(self, scope, data, step, args, kwargs))
+            return (yield from act(call, data))
+        return (yield from attempts(call, data))
 
     def is_alone(self) -> bool:
         """Whether what an async step gives need not be handed out in turn."""

@@ -12,6 +12,7 @@ from holdfast.engine.access.operations import drive_async
 from holdfast.engine.workflow import step_fast_path
 from holdfast.engine.workflow.declare import StepFunction, Workflow
 from holdfast.engine.workflow.outcomes import Unwind
+from holdfast.engine.workflow.step_call import StepCall
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -143,17 +144,17 @@ class Scope:
         else:
             key, n = step.key, None
             execution.codec.refuse_secrets(msgspec.json.encode(key), f"key of step {step.name}")
+        call = StepCall(self, key, n, step, args, kwargs)
         if step.is_plain and execution.engine.tracer is None:
             if not step.is_async:
-                return step_fast_path.call(self, key, n, step, args, kwargs)
-            call: Any = step_fast_path.call_async(self, key, n, step, args, kwargs)
+                return step_fast_path.execute(call)
+            awaitable: Any = step_fast_path.execute_async(call)
         else:
-            operation = execution.step(self, key, n, step, args, kwargs)
             if not step.is_async:
-                return execution.carry_out(operation)
-            call = drive_async(operation, execution.committer)
-        call.__qualname__ = step.name  # what Python says was never awaited, if it was not
-        return call
+                return execution.carry_out(execution.step(call))
+            awaitable = drive_async(execution.step(call), execution.committer)
+        awaitable.__qualname__ = step.name  # what Python says was never awaited, if it was not
+        return awaitable
 
     def child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a workflow as a part of the run."""

@@ -12,6 +12,7 @@ from holdfast.engine.workflow.declare import StepFunction, current_scope
 from holdfast.engine.workflow.failures import account_of, one_line
 from holdfast.engine.workflow.outcomes import Aborted
 from holdfast.engine.workflow.scope import Scope
+from holdfast.engine.workflow.step_call import StepCall
 from holdfast.engine.workflow.timing import tell_time
 from holdfast.errors import HoldfastError, NotDone, StepTimeout, UsageError, ValueRefused
 from holdfast.kernel.journal import Data
@@ -21,28 +22,21 @@ if TYPE_CHECKING:
     from holdfast.engine.workflow.execution import Execution
 
 
-def attempts(
-    execution: Execution,
-    scope: Scope,
-    data: Data,
-    step: StepFunction[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Op[Any]:
+def attempts(call: StepCall, data: Data) -> Op[Any]:
     """Run the step until it succeeds or its retries are used up, and journal how it went."""
-    key = data["key"]
+    execution, key = call.execution, call.key
     before = execution.lease.fold.attempts.get(key)
     attempt = 0
     if before is not None:
         attempt = before.count
-        yield from pause(execution, scope, key, before.until)
+        yield from pause(execution, call.scope, key, before.until)
     while True:
         attempt += 1
-        yield from _intend_again(execution, step, data, attempt)
+        yield from _intend_again(execution, call.step, data, attempt)
         try:
-            return (yield from once(execution, step, key, attempt, args, kwargs, data))
+            return (yield from once(call, attempt, data))
         except Exception as error:  # of the user's function, which may raise anything
-            yield from failed_attempt(execution, scope, data, step, attempt, error)
+            yield from failed_attempt(call, data, attempt, error)
 
 
 def _intend_again(execution: Execution, step: StepFunction[..., Any], data: Data, attempt: int) -> Op[None]:
@@ -53,10 +47,9 @@ def _intend_again(execution: Execution, step: StepFunction[..., Any], data: Data
         yield from execution.write([(Kind.INTENDED, line)])
 
 
-def failed_attempt(
-    execution: Execution, scope: Scope, data: Data, step: StepFunction[..., Any], attempt: int, error: Exception
-) -> Op[None]:
+def failed_attempt(call: StepCall, data: Data, attempt: int, error: Exception) -> Op[None]:
     """After an attempt that failed: wait for the next one. If it was the last, raises the error."""
+    execution, step = call.execution, call.step
     # What is wrong with the code, or with its result, is no better the next time.
     lasting = isinstance(error, UsageError | ValueRefused)
     again = attempt <= step.retry.times and isinstance(error, step.retry.on) and not lasting
@@ -67,40 +60,33 @@ def failed_attempt(
         tell_time(last, execution.active.get(data["key"]))
         yield from fail(execution, data["key"], last, error)
         raise error
-    yield from retry_later(execution, scope, data, step, attempt, error)
+    yield from retry_later(call, data, attempt, error)
 
 
-def once(
-    execution: Execution,
-    step: StepFunction[..., Any],
-    key: str,
-    attempt: int,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    data: Data,
-) -> Op[Any]:
+def once(call: StepCall, attempt: int, data: Data) -> Op[Any]:
     """One attempt, and its result in the journal. What cannot be kept is an error of the step."""
+    execution, key, step = call.execution, call.key, call.step
     yield from execution.unharmed(execution.run.confirm(execution.lease))
     token = current_scope.set(Scope(execution, "", (key, attempt)))
     execution.active[key] = since = time.monotonic()
     cancellation = None
     try:
         if step.transactional:
-            return (yield from _transact(execution, step, key, attempt, args, kwargs, data))
+            return (yield from _transact(call, attempt, data))
         if step.timeout is not None:
-            call = Call(timed, (step, args, kwargs, execution.run.id, key), {})
+            request = Call(timed, (call,), {})
         else:
-            call = Call(step.function, args, kwargs)
+            request = Call(step.function, call.args, call.kwargs)
         if step.has_intent and step.is_async:
             from holdfast.engine.workflow.effects_in_flight import Cancellation, uninterrupted
 
             cancellation = Cancellation()
-            call = Call(uninterrupted, (execution, key, call, cancellation), {})
+            request = Call(uninterrupted, (execution, key, request, cancellation), {})
         if execution.engine.tracer is None:
-            result = yield call
+            result = yield request
         else:
             with execution.engine.tracer.attempt(execution, key, attempt):
-                result = yield call
+                result = yield request
     except Exception as error:  # of the user's function, which may raise anything
         if cancellation is not None and cancellation.came:  # nobody waits for another attempt
             yield from _broken_off(execution, step, {**data, "attempt": attempt}, error)
@@ -136,16 +122,9 @@ def _is_uncertain(step: StepFunction[..., Any], error: Exception) -> bool:
     return isinstance(error, StepTimeout) or (step.at_most_once and not isinstance(error, NotDone))
 
 
-def _transact(
-    execution: Execution,
-    step: StepFunction[..., Any],
-    key: str,
-    attempt: int,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    data: Data,
-) -> Op[Any]:
+def _transact(call: StepCall, attempt: int, data: Data) -> Op[Any]:
     """Run the step inside of the transaction that commits its entry."""
+    execution = call.execution
     yield from execution.run.catch_up(execution.lease)
     result: list[Any] = []
     raised: list[Exception] = []
@@ -153,13 +132,13 @@ def _transact(
     def act(connection: Any) -> Data:
         since = time.monotonic()
         try:
-            result[:] = [step.function(connection, *args, **kwargs)]
+            result[:] = [call.step.function(connection, *call.args, **call.kwargs)]
         except Exception as error:  # noted: it is told from what the store raises
             raised.append(error)
             raise
         done = {**data, "attempts": attempt} if attempt > 1 else data.copy()
         tell_time(done, since)
-        return {**done, "result": execution.codec.encode(result[0], f"result of {key}")}
+        return {**done, "result": execution.codec.encode(result[0], f"result of {call.key}")}
 
     try:
         yield Read(lambda: execution.lease.transact(Kind.DONE, act))
@@ -173,18 +152,11 @@ def _transact(
 
 
 def retry_later(
-    execution: Execution,
-    scope: Scope,
-    data: Data,
-    step: StepFunction[..., Any],
-    attempt: int,
-    error: Exception,
-    *,
-    first: Sequence[tuple[str, Data]] = (),
+    call: StepCall, data: Data, attempt: int, error: Exception, *, first: Sequence[tuple[str, Data]] = ()
 ) -> Op[None]:
     """Journal that an attempt failed (after what comes ``first``), and wait until the next one."""
-    key = data["key"]
-    seconds = step.retry.pause(attempt, execution.clock.random_bytes(1)[0] / 255)
+    execution, key = call.execution, call.key
+    seconds = call.step.retry.pause(attempt, execution.clock.random_bytes(1)[0] / 255)
     until = execution.clock.now() + round(seconds * 1_000_000)
     text = one_line(error, execution.codec)
     told = "run {run}: step {step} failed, attempt {attempt}: {error}; again in {pause:.3g} s"
@@ -194,7 +166,7 @@ def retry_later(
     if not first:
         tell_time(line, execution.active.get(key))
     yield from execution.write([*first, (Kind.RAISED, line)])
-    yield from pause(execution, scope, key, until)
+    yield from pause(execution, call.scope, key, until)
 
 
 def fail(execution: Execution, key: str, data: Data, error: Exception) -> Op[int]:
@@ -214,11 +186,12 @@ def pause(execution: Execution, scope: Scope, key: str, until: int) -> Op[None]:
     execution.active[key] = time.monotonic()
 
 
-def timed(step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], run: str, key: str) -> Any:
+def timed(call: StepCall) -> Any:
     """Call the step's function, for no longer than its timeout."""
+    step, run, key = call.step, call.execution.run.id, call.key
     assert step.timeout is not None
     if step.is_async:
-        return _timed_async(step, args, kwargs, run, key)
+        return _timed_async(call)
     import contextvars
     import threading
 
@@ -228,7 +201,7 @@ def timed(step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
     def work() -> None:
         try:
-            box.append((True, step.function(*args, **kwargs)))
+            box.append((True, step.function(*call.args, **call.kwargs)))
         except BaseException as error:  # it is raised again below, where the step was called
             box.append((False, error))
         finished.set()
@@ -247,16 +220,16 @@ def timed(step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     return value
 
 
-async def _timed_async(
-    step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], run: str, key: str
-) -> Any:
+async def _timed_async(call: StepCall) -> Any:
     import asyncio
 
+    step = call.step
     limit = asyncio.timeout(step.timeout)
     try:
         async with limit:
-            return await step.function(*args, **kwargs)
+            return await step.function(*call.args, **call.kwargs)
     except TimeoutError as error:
         if not limit.expired():
             raise
+        run, key = call.execution.run.id, call.key
         raise StepTimeout(run, f"step {key!r} did not end within its timeout of {step.timeout:g} s") from error

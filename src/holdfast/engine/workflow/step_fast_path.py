@@ -9,41 +9,36 @@ that is all there is to it. Whatever else may happen (it fails, others of the ru
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.engine.access.operations import Op, drive, drive_async, refuse_awaitable
 from holdfast.engine.log import DEBUG, is_told
-from holdfast.engine.workflow.declare import StepFunction, current_scope
+from holdfast.engine.workflow.declare import current_scope
 from holdfast.engine.workflow.replay import check_same
+from holdfast.engine.workflow.step_call import StepCall
 from holdfast.engine.workflow.timing import tell_time
 from holdfast.errors import HoldfastError
 from holdfast.kernel.fold import Step
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import Kind
 
-if TYPE_CHECKING:
-    from holdfast.engine.workflow.execution import Execution
-    from holdfast.engine.workflow.scope import Scope
-
 DONE = Kind.DONE.value  # a plain text: the garbage collector need not look after what holds nothing else
 
 
-def call(
-    scope: Scope, key: str, n: int | None, step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def execute(call: StepCall) -> Any:
     """The result of a step that is a plain function."""
-    execution = scope.execution
+    execution, key, step = call.execution, call.key, call.step
     committer = execution.committer
     committer.check_process()
-    data = _begin(execution, scope, key, n, step, args, kwargs)
+    data = _begin(call)
     if type(data) is Step:
         return execution.value(data, key, step.result_type)
     if type(data) is not dict:
-        return execution.carry_out(execution.step(scope, key, n, step, args, kwargs))
+        return execution.carry_out(execution.step(call))
     try:
-        token = current_scope.set(scope.inside(key, 1))
+        token = current_scope.set(call.scope.inside(key, 1))
         try:
-            result = step.function(*args, **kwargs)
+            result = step.function(*call.args, **call.kwargs)
             if hasattr(result, "__await__"):
                 refuse_awaitable(result, step.function)
         finally:
@@ -53,7 +48,7 @@ def call(
         data["result"] = None if result is None else execution.codec.encode(result, what)
         ticket = execution.submit_one(DONE, data, what)
     except Exception as error:  # of the user's function, which may raise anything
-        return execution.carry_out(_again(execution, scope, data, step, args, kwargs, error))
+        return execution.carry_out(_again(call, data, error))
     else:
         try:
             committer.settle(ticket)
@@ -65,22 +60,20 @@ def call(
         execution.called.discard(key)
 
 
-async def call_async(
-    scope: Scope, key: str, n: int | None, step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+async def execute_async(call: StepCall) -> Any:
     """The same for a coroutine function."""
-    execution = scope.execution
+    execution, key, step = call.execution, call.key, call.step
     committer = execution.committer
     committer.check_process()
-    data = _begin(execution, scope, key, n, step, args, kwargs) if execution.is_alone() else None
+    data = _begin(call) if execution.is_alone() else None
     if type(data) is Step:
         return execution.value(data, key, step.result_type)
     if type(data) is not dict:
-        return await drive_async(execution.step(scope, key, n, step, args, kwargs), committer)
+        return await drive_async(execution.step(call), committer)
     try:
-        token = current_scope.set(scope.inside(key, 1))
+        token = current_scope.set(call.scope.inside(key, 1))
         try:
-            result = await step.function(*args, **kwargs)
+            result = await step.function(*call.args, **call.kwargs)
         finally:
             current_scope.reset(token)
         tell_time(data, execution.active[key])
@@ -88,7 +81,7 @@ async def call_async(
         data["result"] = None if result is None else execution.codec.encode(result, what)
         ticket = execution.submit_one(DONE, data, what)
     except Exception as error:  # of the user's function, which may raise anything
-        return await drive_async(_again(execution, scope, data, step, args, kwargs, error), committer)
+        return await drive_async(_again(call, data, error), committer)
     else:
         try:
             await committer.settle_async(ticket)
@@ -100,30 +93,24 @@ async def call_async(
         execution.called.discard(key)
 
 
-def _begin(
-    execution: Execution,
-    scope: Scope,
-    key: str,
-    n: int | None,
-    step: StepFunction[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Data | Step | None:
+def _begin(call: StepCall) -> Data | Step | None:
     """What the journal has for a call; of a new one, what is known before it is made. None: the short way ends here."""
+    execution, key = call.execution, call.key
     fold = execution.lease.fold
     if key in fold.failures or key in fold.attempts or key in fold.intents or key in execution.called:
         return None
     if is_told(DEBUG):
         return None
-    trees, named, digest = execution.describe(step, args, kwargs)
+    stored = call.describe()
+    digest = call.digest
     if key in fold.steps or execution.replays or "deadline" in fold.input:
-        found = execution.find(scope, key, n, digest)
+        found = execution.find(call.scope, key, call.n, digest)
     else:
         found = None
     if found is not None:
         if type(found) is not Step or found.erased:
             return None
-        check_same(execution, key, step.name, found, digest, (trees, named))
+        check_same(execution, key, call.step.name, found, digest, stored)
         execution.consume(key)
         execution.given(found.seq)
         return found
@@ -133,22 +120,14 @@ def _begin(
     execution.consumed.add(key)
     execution.called.add(key)
     execution.active[key] = monotonic()
-    return step.entry(key, n, digest)
+    return call.entry()
 
 
-def _again(
-    execution: Execution,
-    scope: Scope,
-    data: Data,
-    step: StepFunction[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    error: Exception,
-) -> Op[Any]:
+def _again(call: StepCall, data: Data, error: Exception) -> Op[Any]:
     """After the first attempt failed, what there is to do."""
     from holdfast.engine.workflow.step import attempts, failed_attempt
 
     data.pop("result", None)  # what cannot be kept
     data.pop("seconds", None)
-    yield from failed_attempt(execution, scope, data, step, 1, error)
-    return (yield from attempts(execution, scope, data, step, args, kwargs))
+    yield from failed_attempt(call, data, 1, error)
+    return (yield from attempts(call, data))

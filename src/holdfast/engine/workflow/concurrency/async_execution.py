@@ -35,11 +35,12 @@ from holdfast.engine.log import WARNING, tell
 from holdfast.engine.workflow.concurrency.idle import RUNS, is_busy, shielded, waits_for
 from holdfast.engine.workflow.concurrency.task_names import is_of_wait_for, task_name
 from holdfast.engine.workflow.concurrency.thread_bridge import current_bridge, waiting_here
-from holdfast.engine.workflow.declare import StepFunction, Workflow, current_scope, driving
+from holdfast.engine.workflow.declare import Workflow, current_scope, driving
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.outcomes import Aborted, Expired, Outcome, Raised, Released, Returned, Suspended, Unwind
 from holdfast.engine.workflow.replay_gate import BUSY, IDLE, OUTSIDE, Attempt, Gate
 from holdfast.engine.workflow.scope import Scope
+from holdfast.engine.workflow.step_call import StepCall
 from holdfast.engine.workflow.waiting import IN_PLACE
 from holdfast.errors import UsageError
 from holdfast.kernel.clock import SystemClock
@@ -476,17 +477,10 @@ class AsyncExecution(Execution):
     def is_alone(self) -> bool:
         return len(self.tasks) == 1 and threading.get_ident() == self._thread
 
-    def step(
-        self,
-        scope: Scope,
-        key: str,
-        n: int | None,
-        step: StepFunction[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Op[Any]:
+    def step(self, call: StepCall) -> Op[Any]:
+        step, key = call.step, call.key
         if not step.is_async:
-            return (yield from super().step(scope, key, n, step, args, kwargs))
+            return (yield from super().step(call))
         self.check_thread(f"step {step.name}")
         fold, before = self.lease.fold, self.lease.seq
         task = asyncio.current_task()
@@ -494,7 +488,7 @@ class AsyncExecution(Execution):
         if key not in fold.steps and key not in fold.failures:
             self._acting.add(task)
         try:
-            result = yield from super().step(scope, key, n, step, args, kwargs)
+            result = yield from super().step(call)
         except Exception:  # of the step, which may raise anything
             self._acting.discard(task)
             if (failed := self.lease.fold.failures.get(key)) is not None and failed.seq > before:
