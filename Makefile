@@ -60,10 +60,10 @@ format: $(READY) ## put the code into the form that `make check` wants
 	$(BIN)/ruff format .
 
 # Three processes on two cores: these tests wait a third of their time.
-test: $(READY) ## 3 min | every behaviour once
+test: $(READY) ## 4 min | every behaviour once
 	$(TESTS) -n 3
 
-test-all: $(READY) ## 12 min | every test, on every store that it is for, with short runs of injected faults
+test-all: $(READY) ## 14 min | every test, on every store that it is for, with short runs of injected faults
 	HOLDFAST_PROFILE=all $(TESTS) -n 2 -m "not torture"
 
 torture: $(READY) ## hours | the long runs of injected faults, with their counts at the end
