@@ -163,7 +163,7 @@ class Flow:
             id = f"{self.name}-{new_uid(client.store.clock)}"
         if is_there:
             assert id is not None
-            found = yield Read(lambda: client.store.get(id))
+            found = yield Read(client.store.get, id)
             return client.run(found.id, found.uid)
         make = begin.enqueue if enqueue else begin.start
         try:
@@ -172,7 +172,7 @@ class Flow:
             if not by_key:
                 why = "it was started with another definition or other variables, and keeps those"
                 raise DefinitionChanged(changed.run, f"{why}; resume it, or use another id") from None
-            found = yield Read(lambda: client.store.get(id))  # somebody was faster, with other variables
+            found = yield Read(client.store.get, id)  # somebody was faster, with other variables
             return client.run(found.id, found.uid)
 
 

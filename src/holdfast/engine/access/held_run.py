@@ -94,17 +94,17 @@ class HeldRun:
     def seen(self) -> Op[Fold]:
         """The fold, with what waits in the inbox already counted."""
         record, items = yield from self.read_inbox()
-        fold = yield Read(lambda: self.refold(record))
+        fold = yield Read(self.refold, record)
         return self.with_pending(fold, items)[0]
 
     def read_inbox(self) -> Op[tuple[RunRecord, list[Item]]]:
         """The record, and what waits in the inbox. What was left for the run is in the journal or in the inbox."""
         if self.lease is not None:
             yield from self.catch_up(self.lease)
-        items = yield Read(lambda: self.store.inbox(self.uid))
+        items = yield Read(self.store.inbox, self.uid)
         while True:
             record = yield Read(self.read_record)
-            again = (yield Read(lambda: self.store.inbox(self.uid))) if items else items
+            again = (yield Read(self.store.inbox, self.uid)) if items else items
             if [item.key for item in again] == [item.key for item in items]:
                 took = self.lease.took if self.lease is not None else ()
                 return record, [item for item in items if item.key not in took]
@@ -129,7 +129,7 @@ class HeldRun:
         record, items = yield from self.read_inbox()
         if not items:
             return record, []
-        fold = yield Read(lambda: self.refold(record))
+        fold = yield Read(self.refold, record)
         return record, self.with_pending(fold, items)[1]
 
     def enter(self, allow: Collection[Status] = LIVE, *, rolls: bool = False) -> Op[tuple[Lease, bool]]:
@@ -191,7 +191,7 @@ class HeldRun:
         """
         worker = self.engine.worker
         if not worker.is_sure_of(lease):
-            yield Read(lambda: worker.confirm(lease))
+            yield Read(worker.confirm, lease)
 
     def write(self, lease: Lease, lines: Sequence[tuple[str, Data]], **how: Any) -> Op[int]:
         """Write entries and wait until they are lasting; the number of the first."""
@@ -233,7 +233,7 @@ class HeldRun:
         before = yield Read(self.read_record)
         if before.rollback is not None and before.status is Status.BLOCKED and not rolls:
             raise RunBlocked(self.id, before.reason)
-        record = yield Read(lambda: self.store.claim(self.uid, worker, allow, alone=alone))
+        record = yield Read(self.store.claim, self.uid, worker, allow, alone=alone)
         seen, self.expected = self.expected, None
         if seen is not None and (record.epoch, record.seq) != (seen.epoch + 1, seen.seq):
             yield from self.release(Lease(record, self.journals, self.committer, Fold(self.id)), as_before(before))
@@ -246,7 +246,7 @@ class HeldRun:
         """The lease on a run that was claimed for this worker. ``back`` gives up what cannot even be read (no key)."""
         lease = Lease(record, self.journals, self.committer, Fold(self.id))
         try:
-            lease.fold = yield Read(lambda: self.refold(record))
+            lease.fold = yield Read(self.refold, record)
             self.cached_fold = None  # it is the lease's from now on, and changes under its lock
             if record.rollback is not None and rolls:
                 return lease
@@ -308,7 +308,7 @@ class HeldRun:
         lease, owned, end_turn = yield from self.enter_in_turn()
         try:
             try:
-                ticket = yield Read(lambda: lease.save(tree, keep=keep))
+                ticket = yield Read(lease.save, tree, keep=keep)
             finally:
                 end_turn()
             return (yield from self.settle(lease, ticket))
@@ -328,7 +328,7 @@ class HeldRun:
         if not items or record.worker is not None or record.rollback is not None or record.status in CLOSED:
             return
         with suppress(HoldfastError):
-            fold = (yield Read(lambda: self.refold(record))).copy()
+            fold = (yield Read(self.refold, record)).copy()
             data = [(item, self.journals.item_data(self.id, self.uid, item)) for item in items]
             lines = [line for item, told in data for line in preview(self.uid, fold, item, told)]
             if lines:
@@ -343,7 +343,7 @@ class HeldRun:
         """Move what waits in the inbox into the journal; whether there was anything. Several branches of a workflow may
         do so at once.
         """
-        items = yield Read(lambda: self.store.inbox(self.uid))
+        items = yield Read(self.store.inbox, self.uid)
         ended = lease.fold.ended is not None
         items = [item for item in items if item.kind != "cancel" or ended]  # that is for whoever drives the run
         if not items:
@@ -376,7 +376,7 @@ class HeldRun:
         key = f"child:{self.uid}.{lease.record.epoch}"
         item = self.journals.item(record, key, "child", {"key": parent["key"], "id": self.id}, wakes=True)
         with suppress(RunEnded):  # it needs no word any more
-            yield Read(lambda: store.post(record.uid, item))
+            yield Read(store.post, record.uid, item)
         lease.untold = False
         self.engine.watch.tell(record.uid)
         self.engine.bell.ring()

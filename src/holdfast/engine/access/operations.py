@@ -36,12 +36,18 @@ class Settle:
 
 
 class Read:
-    """Ask the store something."""
+    """Call a function that asks the store something."""
 
-    __slots__ = ("ask",)
+    __slots__ = ("args", "function", "kwargs")
 
-    def __init__(self, ask: Callable[[], Any]) -> None:
-        self.ask = ask
+    def __init__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+
+    def ask(self) -> Any:
+        """Call it."""
+        return self.function(*self.args, **self.kwargs)
 
 
 class TakeTurn:
@@ -186,7 +192,7 @@ def drive(operation: Op[R], committer: Committer) -> R:
                 if type(request) is Settle:
                     value = committer.settle(request.ticket)
                 elif type(request) is Read:
-                    value = request.ask()
+                    value = request.function(*request.args, **request.kwargs)
                 elif type(request) is TakeTurn:
                     value = no_turn
                 elif type(request) is Call:

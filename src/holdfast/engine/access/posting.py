@@ -23,7 +23,7 @@ def post_message(
     """Leave a message in the inbox of a run; False if this one was left there before."""
     data: Data = {"topic": topic, "value": engine.codec.encode(message, "message"), "by": by}
     item = engine.journals.item(record, f"message:{unique}", "message", data, wakes=True)
-    posted = bool((yield Read(lambda: engine.store.post(record.uid, item))))
+    posted = bool((yield Read(engine.store.post, record.uid, item)))
     engine.watch.tell(record.uid)
     engine.bell.ring()
     return posted
@@ -34,4 +34,4 @@ def post_answer(run: HeldRun, id: str, question: int, given: Data, by: str | Non
     data: Data = {"question": question, "id": id, "by": by, **given}
     record = yield Read(run.read_record)
     item = run.journals.item(record, f"answer:{id}", "answer", data, wakes=True)
-    return bool((yield Read(lambda: run.store.post(record.uid, item))))
+    return bool((yield Read(run.store.post, record.uid, item)))

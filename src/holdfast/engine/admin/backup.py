@@ -66,7 +66,7 @@ def backup(client: Client, path: str, *, runs: Collection[str] | None = None) ->
     With it goes what is set about queues, the schedules and the hooks. With ``runs`` only these, by their ids, and what
     they need: the runs that they were forked from, and their children.
     """
-    only = None if runs is None else (yield Read(lambda: _with_kin(client.store, runs)))
+    only = None if runs is None else (yield Read(_with_kin, client.store, runs))
     return int((yield Read(lambda: write_backup(client.store, _path_of(path), only))))
 
 

@@ -19,7 +19,7 @@ def rotate_keys(client: Client) -> Op[int]:
         raise UsageError("open the store with keys= to rotate them")
     rotated, before = 0, None
     everything = Filter(hidden=None)
-    while page := (yield Read(lambda before=before: client.store.find(everything, before=before, limit=500))):  # type: ignore[misc]
+    while page := (yield Read(client.store.find, everything, before=before, limit=500)):
         before = page[-1].uid
         for record in page:
             if record.key_id in (None, keyring.current) or record.key_blob is None:
@@ -30,4 +30,4 @@ def rotate_keys(client: Client) -> Op[int]:
                 record.uid, record.key_blob, new.key_id, new.blob
             )
             rotated += yield Read(swap)
-    return rotated + int((yield Read(lambda: rotate_schedules(client.engine))))
+    return rotated + int((yield Read(rotate_schedules, client.engine)))

@@ -34,7 +34,7 @@ def move_documents(client: Client, to: Client, *, timeout: float | None, dry_run
     """Move all schedules, and copy what is set about queues where nothing is; what was moved, and what was left."""
     source, target = client.store, to.store
     names = yield beside(client, to, lambda: _copy_queues(source, target, dry_run))
-    found = yield Read(lambda: source.documents(schedules.KIND))
+    found = yield Read(source.documents, schedules.KIND)
     moved: list[str] = []
     left: list[LeftBehind] = []
     until = None if timeout is None else time.monotonic() + timeout
@@ -77,7 +77,7 @@ def _move(client: Client, to: Client, id: str, until: float | None) -> Op[bool]:
     """Move a schedule; False if it is gone."""
     source, target = client.store, to.store
     while True:
-        document = yield Read(lambda: source.document(schedules.KIND, id))
+        document = yield Read(source.document, schedules.KIND, id)
         if document is None:
             return False
         plan, now = schedules.read_plan(source, document), source.clock.now()

@@ -42,7 +42,7 @@ def prune(
     pruned: list[str] = []
     at_once = SWEPT if client.store.networked else IN_A_ROW
     seen, before = 0, None
-    while page := (yield Read(lambda before=before: client.store.find(filter, before=before, limit=500))):  # type: ignore[misc]
+    while page := (yield Read(client.store.find, filter, before=before, limit=500)):
         before = page[-1].uid
         doomed: list[RunRecord] = []
         for record in page:
@@ -50,11 +50,11 @@ def prune(
             kept = seen <= keep_last or record.updated_at > limit
             if kept or record.worker is not None or record.was is not None or record.rollback is not None:
                 continue
-            if record.parent is None or not (yield Read(lambda record=record: _is_needed(client, record))):  # type: ignore[misc]
+            if record.parent is None or not (yield Read(_is_needed, client, record)):
                 doomed.append(record)
         for n in range(0, len(doomed), at_once):
             some = doomed[n : n + at_once]
-            gone = some if dry_run else (yield Read(lambda some=some: _swept(client, some)))  # type: ignore[misc]
+            gone = some if dry_run else (yield Read(_swept, client, some))
             pruned += [record.id for record in gone]
             if not dry_run and _is_others_turn(client):
                 yield Nap(client.store.clock, TURN)

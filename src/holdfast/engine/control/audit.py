@@ -19,7 +19,7 @@ def audit(run: HeldRun, *, head: str | None = None) -> Op[AuditReport]:
     """
     record, pending = yield from run.pending()
     kinds = tuple(kind for _, kind, _, _ in pending)
-    return (yield Read(lambda: _audit(run, record, head, kinds)))  # type: ignore[no-any-return]
+    return (yield Read(_audit, run, record, head, kinds))  # type: ignore[no-any-return]
 
 
 def _audit(run: HeldRun, record: RunRecord, head: str | None, pending: tuple[str, ...]) -> AuditReport:

@@ -35,7 +35,7 @@ def asked_to_cancel(run: HeldRun, items: list[Item]) -> Cancelled | None:
 
 def wishes(run: HeldRun) -> Op[tuple[str, ...]]:
     """The keys of all wishes to cancel the run, to be taken when it is, or when it goes on after its end."""
-    items = yield Read(lambda: run.store.inbox(run.uid))
+    items = yield Read(run.store.inbox, run.uid)
     return tuple(item.key for item in items if item.kind == "cancel")
 
 
@@ -125,7 +125,7 @@ def _ask_to_cancel(run: HeldRun, record: RunRecord, wish: Cancelled) -> Op[None]
     data = {"why": wish.why, "undo": wish.undo, "by": wish.by, "force": wish.force}
     key = f"cancel:{record.epoch}.{run.store.clock.random_bytes(4).hex()}"
     item = run.journals.item(record, key, "cancel", data, wakes=True)
-    yield Read(lambda: run.store.post(record.uid, item))
+    yield Read(run.store.post, record.uid, item)
 
 
 def cancel_held(run: HeldRun, lease: Lease, wish: Cancelled) -> Op[Status]:
@@ -183,7 +183,7 @@ def end_by_hand(run: HeldRun, status: Status, data: Data) -> Op[None]:
             except InboxNotEmpty:
                 yield from run.catch_up(lease)
                 yield from run.drain(lease)
-            items = yield Read(lambda: run.store.inbox(run.uid))
+            items = yield Read(run.store.inbox, run.uid)
             wish = asked_to_cancel(run, items)
             if wish is not None and status is not Status.CANCELLED:  # it was acknowledged before
                 became = yield from cancel_driven(run, lease, wish)

@@ -39,7 +39,7 @@ def edit(run: HeldRun, state: Any, *, as_node: str | None = None) -> Op[int]:
     lease, owned, end_turn = yield from run.enter_in_turn(allow=_ALLOWED)
     try:
         try:
-            ticket = yield Read(lambda: _submit(run, record, lease, state, as_node))
+            ticket = yield Read(_submit, run, record, lease, state, as_node)
         finally:
             end_turn()
         return (yield from run.settle(lease, ticket))

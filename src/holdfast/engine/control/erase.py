@@ -42,7 +42,7 @@ def redact(run: HeldRun, *seqs: int, by: str | None = None, why: str | None = No
         data = erasure_data(erasures, by, why)
         if (yield Read(lambda: any(lease.builds_on(seq) for seq, _ in erasures))):
             yield from run.settle(lease, lease.save_whole())
-        left = (yield Read(lambda: _reason_left(run, record, reason, seqs))) if parked else None
+        left = (yield Read(_reason_left, run, record, reason, seqs)) if parked else None
         change = Change(status=Status.BLOCKED, reason=left) if parked else None
         yield from run.write(lease, [(Kind.REDACTED, data)], change=change, redact=tuple(erasures))
         reason = left

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def open_children(run: HeldRun) -> Op[list[HeldRun]]:
     """The children that the run started, also before it began anew, and that have not ended."""
     going = Filter(parent=run.uid, statuses=tuple(frozenset(Status) - ENDED - {Status.AWAY}))
-    found = yield Read(lambda: run.store.find(going, limit=100_000))
+    found = yield Read(run.store.find, going, limit=100_000)
     return [run.sibling(record.id, record.uid) for record in found]
 
 
@@ -34,7 +34,7 @@ def _children(run: HeldRun, lease: Lease, keys: list[str], statuses: Collection[
     for key, known in lease.fold.children.items():
         if key not in keys and lease.fold.is_settled(key):
             continue
-        record = yield Read(lambda id=known.id: run.store.get(id))  # type: ignore[misc]
+        record = yield Read(run.store.get, known.id)
         if record is not None and record.parent == run.uid and record.status in statuses:
             found.append(run.sibling(record.id, record.uid))
     return found
@@ -47,7 +47,7 @@ def next_move(run: HeldRun) -> Op[int | None]:
     pending = [run.uid]
     while pending:
         live = Filter(parent=pending.pop(), statuses=tuple(LIVE))
-        for record in (yield Read(lambda live=live: run.store.find(live, limit=100_000))):  # type: ignore[misc]
+        for record in (yield Read(run.store.find, live, limit=100_000)):
             pending.append(record.uid)
             if record.status is Status.RUNNING:
                 held.add(record.uid)
@@ -56,7 +56,7 @@ def next_move(run: HeldRun) -> Op[int | None]:
             elif record.status is Status.READY and record.reason is None:  # with one, it waits for another process
                 moments.append(record.created_at)
     if held:
-        dead = yield Read(lambda: run.store.orphans(limit=100_000))
+        dead = yield Read(run.store.orphans, limit=100_000)
         moments += [record.created_at for record in dead if record.uid in held]
     return min(moments, default=None)
 
@@ -77,7 +77,7 @@ def blocked_child(run: HeldRun, record: RunRecord) -> Op[RunRecord | None]:
     """The blocked child that a waiting run waits for, if there is one."""
     if record.status is not Status.WAITING or record.queue is None:
         return None
-    return (yield Read(lambda: blocked_below(run.store, record.uid)))  # type: ignore[no-any-return]
+    return (yield Read(blocked_below, run.store, record.uid))  # type: ignore[no-any-return]
 
 
 def waits_for_blocked(child: RunRecord) -> str:

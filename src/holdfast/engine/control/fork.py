@@ -67,7 +67,7 @@ def fork_each(run: HeldRun, ways: Sequence[Mapping[str, Any]]) -> Op[list[HeldRu
             raise UsageError(
                 f"fork has no {', '.join(sorted(unknown))}; it takes at, id, input, results, answers, edit, by"
             )
-        creates.append((yield Read(lambda way=way: _create(run, record, pending, **way))))  # type: ignore[misc]
+        creates.append((yield Read(lambda way=way: _create(run, record, pending, **way))))
     tickets = [run.committer.submit(create) for create in creates]
     made: list[HeldRun] = []
     taken: str | None = None

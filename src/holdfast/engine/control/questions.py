@@ -128,4 +128,4 @@ def _post_decline(run: HeldRun, asked: Question, by: str | None) -> Op[None]:
     record = yield Read(run.read_record)
     key = f"decline:{asked.id}.{run.store.clock.random_bytes(6).hex()}"
     item = run.journals.item(record, key, "decline", data, wakes=False)
-    yield Read(lambda: run.store.post(record.uid, item))
+    yield Read(run.store.post, record.uid, item)

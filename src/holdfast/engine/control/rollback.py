@@ -235,7 +235,7 @@ def finish_rollback(run: HeldRun, lease: Lease) -> Op[RollbackReport]:
             yield from run.confirm(lease)
             yield from _deal_with(run, lease, rolling, mark)
     record = yield Read(run.read_record)
-    _, target = yield Read(lambda: run.journals.entry(record, rolling.to))
+    _, target = yield Read(run.journals.entry, record, rolling.to)
     state = target.seq if target.kind == Kind.SAVED else target.state
     if record.queue is not None and rolling.failure is None and rolling.cancelled is None:
         yield from run.engine.upcalls.retry_children(run, lease, rolling.to)

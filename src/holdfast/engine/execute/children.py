@@ -146,7 +146,7 @@ def _drive(
 def _free_id(execution: Execution, key: str) -> Op[str]:
     """An id for a new child. A run that has it already is somebody else's, such as a deleted parent's of this id."""
     id = _id(execution, key)
-    if (yield Read(lambda: execution.engine.store.get(id))) is None:
+    if (yield Read(execution.engine.store.get, id)) is None:
         return id
     from hashlib import blake2b
 
@@ -169,7 +169,7 @@ def _result(execution: Execution, key: str, data: Data, run: HeldRun, workflow: 
     """What an ended child gave, which is journaled in the parent."""
     try:
         record = yield Read(run.read_record)
-        fold = yield Read(lambda: run.refold(record))
+        fold = yield Read(run.refold, record)
     except RunDamaged as damage:
         execution.park(f"what {key!r} gave cannot be read: {damage}; then run.unblock()")
     except HoldfastError as error:
@@ -180,7 +180,7 @@ def _result(execution: Execution, key: str, data: Data, run: HeldRun, workflow: 
         execution.park_erased(key, "result")
     if status is Status.COMPLETED:
         try:
-            result = yield Read(lambda: run.journals.result(record, ended))
+            result = yield Read(run.journals.result, record, ended)
         except Redacted:
             execution.park_erased(key, "result")
         except RunDamaged as damage:
@@ -203,7 +203,7 @@ def drop(run: HeldRun, lease: Lease) -> Op[None]:
 
     fold = lease.fold
     for key in [key for key in fold.lost if key in fold.children]:
-        record = yield Read(lambda key=key: run.store.get(fold.children[key].id))  # type: ignore[misc]
+        record = yield Read(lambda key=key: run.store.get(fold.children[key].id))
         if record is not None and record.parent == run.uid and record.status not in ENDED:
             with suppress(RunBlocked, RunEnded, RunDamaged):  # just now, by itself; or it goes nowhere any more
                 yield from cancel(run.sibling(record.id, record.uid), f"run {run.id} does not wait for it any longer")
@@ -216,7 +216,7 @@ def retry_children(run: HeldRun, lease: Lease, to: int) -> Op[None]:
     after = lease.fold.copy()
     after.add(lease.seq + 1, Kind.REWOUND, 0, {"to": to})
     for known in [one for key, one in after.children.items() if not after.is_settled(key)]:
-        record = yield Read(lambda known=known: run.store.get(known.id))  # type: ignore[misc]
+        record = yield Read(run.store.get, known.id)
         if record is not None and record.parent == run.uid and record.status is Status.CANCELLED:
             with suppress(Claimed, RunDamaged, UsageError):  # somebody else sees to it, or a person has to
                 yield from retry(run.sibling(record.id, record.uid))
@@ -231,7 +231,7 @@ def undo_child(run: HeldRun, id: str, *, force: bool = False) -> Op[str | None]:
     from holdfast.engine.control.rollback import rollback
     from holdfast.engine.execute.result import wait as wait_for_end
 
-    record: RunRecord | None = yield Read(lambda: run.store.get(id))
+    record: RunRecord | None = yield Read(run.store.get, id)
     if record is None or record.parent != run.uid:  # what has the id now may be anybody's
         raise RunNotFound(id, "it was deleted, so what it did cannot be undone any more")
     part = run.sibling(record.id, record.uid)
@@ -245,7 +245,7 @@ def undo_child(run: HeldRun, id: str, *, force: bool = False) -> Op[str | None]:
     if not _is_taken_back(record):
         yield from rollback(part, record.chapter, then=Status.CANCELLED, force=force)
         record = yield Read(part.read_record)
-    fold = yield Read(lambda: part.refold(record))
+    fold = yield Read(part.refold, record)
     left = Counter(mark.status for mark in fold.ledger.values() if mark.status in _NOT_UNDONE)
     if not left:
         return None

@@ -60,6 +60,6 @@ def find_alike(
 
 def _finder(store: Store) -> Find:
     def find(filter: Filter, before: str | None, limit: int) -> Op[list[RunRecord]]:
-        return (yield Read(lambda: store.find(filter, before=before, limit=limit)))  # type: ignore[no-any-return]
+        return (yield Read(store.find, filter, before=before, limit=limit))  # type: ignore[no-any-return]
 
     return find

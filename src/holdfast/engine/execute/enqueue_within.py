@@ -23,7 +23,7 @@ def join(client: Client, connection: Any) -> Op[Guest]:
         raise UsageError(
             f"{store.place}: within= needs a store with SQL, sqlite:///path or postgresql://user@host/name"
         )
-    return (yield Read(lambda: store.join(connection, awaited=client.is_async)))  # type: ignore[no-any-return]
+    return (yield Read(store.join, connection, awaited=client.is_async))  # type: ignore[no-any-return]
 
 
 def through(asking: Asking[T]) -> Op[T]:

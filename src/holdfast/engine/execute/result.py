@@ -139,7 +139,7 @@ def result(run: HeldRun, *, timeout: float | None = None, type: Any = None) -> O
         elif status is Status.WAITING and (yield from questions(run)):
             why = "; it waits for an answer, see run.questions()"
         raise TimedOut(run.id, f"it is {status} after {timeout:g} s{why}")
-    fold = yield Read(lambda: run.refold(record))
+    fold = yield Read(run.refold, record)
     assert fold.ended is not None
     ended = fold.ended[1]
     if "erased" in ended:
@@ -147,7 +147,7 @@ def result(run: HeldRun, *, timeout: float | None = None, type: Any = None) -> O
     if status is Status.COMPLETED:
         workflow = registered(record.workflow, fold.input.get("version"), fold.input.get("module"))
         kind = type if type is not None or workflow is None else workflow.types().get("return")
-        tree = yield Read(lambda: run.journals.result(record, ended))
+        tree = yield Read(run.journals.result, record, ended)
         return run.journals.value(run.id, tree, "result", kind)
     if status is Status.CANCELLED:
         raise RunCancelled(run.id, ended.get("error") or None)

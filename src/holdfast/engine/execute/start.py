@@ -130,7 +130,7 @@ def _begin_within(
     check_here(record)
     if record.uid != create.record.uid and not alike:
         first = yield from through(guest.entry(record.uid, record.base))
-        yield Read(lambda: _check_same(engine, record, beginning, first))
+        yield Read(_check_same, engine, record, beginning, first)
     return run
 
 
@@ -181,7 +181,7 @@ def begin(
         if record is not None:
             check_here(record)
             if not alike:
-                yield Read(lambda: _check_same(engine, record, beginning))
+                yield Read(_check_same, engine, record, beginning)
             return client.run(record.id, record.uid), None
     worker = (yield Read(engine.worker.ready)) if held else None
     create, data = create_of(engine, beginning, id, worker, tags or {}, place, parent, depth)
@@ -197,7 +197,7 @@ def begin(
     run = client.run(record.id, record.uid)
     if record.uid != create.record.uid:  # somebody made it in the same moment
         if not alike:
-            yield Read(lambda: _check_same(engine, record, beginning))
+            yield Read(_check_same, engine, record, beginning)
         return run, None
     if not held:
         return run, None

@@ -39,7 +39,7 @@ def run(
     check_texts(workflow=workflow)
     labels = tags_of(tags)
     digest = client.codec.digest(client.codec.encode(definition, "definition")) if definition is not None else None
-    record = yield Read(lambda: client.store.get(id))
+    record = yield Read(client.store.get, id)
     if record is None:
         create = creation(client, id, workflow, digest, labels)
         record = yield Settle(client.committer.submit(create))
@@ -123,7 +123,7 @@ def runs(
     blocked: dict[str | None, RunRecord] = {}  # by the parents that wait for them
     if any(record.status is Status.WAITING and record.queue is not None for record in found[:limit]):
         stuck = Filter(statuses=(Status.BLOCKED,))
-        blocked = {one.parent: one for one in (yield Read(lambda: client.store.find(stuck, limit=BLOCKED_SEEN)))}
+        blocked = {one.parent: one for one in (yield Read(client.store.find, stuck, limit=BLOCKED_SEEN))}
     page = [
         run_info(record, blocked.get(record.uid) if record.status is Status.WAITING else None)
         for record in found[:limit]

@@ -191,7 +191,7 @@ def mark(
     record = yield Read(run.read_record)
     item_key = f"mark:{run.journals.blind(record, key)}.{record.generation}"
     item = run.journals.item(record, item_key, "mark", data, wakes=False)
-    if not (yield Read(lambda: run.store.post(record.uid, item))):
+    if not (yield Read(run.store.post, record.uid, item)):
         return False
     if lease is None:
         yield from run.record_unheld()

@@ -26,7 +26,7 @@ def info(run: HeldRun) -> Op[RunInfo]:
 def declared(run: HeldRun) -> Op[Workflow[..., Any] | None]:
     """The workflow or graph that the run is a run of, as this process has it; None if it is not declared here."""
     record = yield Read(run.read_record)
-    input = (yield Read(lambda: run.refold(record))).input
+    input = (yield Read(run.refold, record)).input
     found = registered(record.workflow, input.get("version"), input.get("module"))
     return found.of_run(run.codec, input) if found is not None else None
 
@@ -40,7 +40,7 @@ def checkpoint(run: HeldRun, seq: int | None = None, *, type: Any = None) -> Op[
     else:
         record = yield Read(run.read_record)
     at = record.seq if seq is None else seq
-    saved = yield Read(lambda: run.journals.state(record, seq))
+    saved = yield Read(run.journals.state, record, seq)
     steps_at = StepsAt(lambda: run.with_pending(run.journals.fold(record, at), items)[0])
     if run.is_async:
         yield Read(steps_at.load)
@@ -63,7 +63,7 @@ def history(
     last = lo - 1
     while last < record.seq and len(found) < limit:
         lo, hi = last + 1, min(last + max(limit, 100), record.seq)
-        for entry in (yield Read(lambda lo=lo, hi=hi: run.journals.headers(record, lo, hi))):  # type: ignore[misc]
+        for entry in (yield Read(run.journals.headers, record, lo, hi)):
             last = entry.seq
             if kind in (None, entry.kind):
                 live, inherited = is_live(ranges, entry.seq), entry.seq < record.base
@@ -88,8 +88,8 @@ def entry(run: HeldRun, seq: int) -> Op[EntryContents]:
         for one, kind, at, data in pending:
             if one == seq:
                 return EntryContents(seq, kind, moment(at), run.journals.raw(data), pending=True)
-    uid, entry = yield Read(lambda: run.journals.entry(record, seq))
-    contents = yield Read(lambda: run.journals.contents(record, uid, entry))
+    uid, entry = yield Read(run.journals.entry, record, seq)
+    contents = yield Read(run.journals.contents, record, uid, entry)
     return EntryContents(seq, entry.kind, moment(entry.at), contents)
 
 

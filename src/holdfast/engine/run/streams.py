@@ -52,7 +52,7 @@ def entries(run: HeldRun, *, limit: int = 100, after: str | None = None) -> Op[P
     reader.record = record
     last = reader.after + limit
     hi = min(last, record.seq)
-    found = yield Read(lambda: reader.all_up_to(hi))
+    found = yield Read(reader.all_up_to, hi)
     for seq, kind, at, data in pending:
         if reader.after < seq <= last:
             found.append(EntryContents(seq, kind, moment(at), run.journals.raw(data), pending=True))

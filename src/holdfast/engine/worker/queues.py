@@ -137,7 +137,7 @@ class Queue(Operable):
     @operation
     def info(self) -> Op[QueueInfo]:
         """What is set about it, and what there is in it."""
-        known = yield Read(lambda: self._store.document(KIND, self.name))
+        known = yield Read(self._store.document, KIND, self.name)
         backlog = yield Read(self._store.backlog)
         settings = _decoded(self._store, self.name, known.value) if known is not None else Settings()
         return queue_info(self.name, settings, backlog.get(self.name, Backlog()), self._store.clock.now())
@@ -146,9 +146,9 @@ class Queue(Operable):
     def delete(self) -> Op[bool]:
         """Forget what is set about it, so that it has no limits and is not paused; False if nothing was. Runs stay."""
         gone = False
-        while known := (yield Read(lambda: self._store.document(KIND, self.name))):
+        while known := (yield Read(self._store.document, KIND, self.name)):
             version = known.version
-            gone = yield Read(lambda version=version: self._store.put_document(KIND, self.name, None, version))  # type: ignore[misc]
+            gone = yield Read(self._store.put_document, KIND, self.name, None, version)
             if gone:
                 break
         yield Read(self._engine.bell.announce)
@@ -162,7 +162,7 @@ class Queue(Operable):
             after = decide(before)
             return replace(after, set_at=self._store.clock.now(), set_by=by) if after != before else None
 
-        yield Read(lambda: change(self._store, self.name, unless_same))
+        yield Read(change, self._store, self.name, unless_same)
         yield Read(self._engine.bell.announce)
 
 
@@ -210,7 +210,7 @@ def _changed(before: Settings, given: dict[str, Any], now: int) -> Settings:
 
 def list_queues(client: Client) -> Op[tuple[QueueInfo, ...]]:
     """All queues that something is set about, or that have runs which have not ended; by name."""
-    settings = yield Read(lambda: read_settings(client.store))
+    settings = yield Read(read_settings, client.store)
     backlog = yield Read(client.store.backlog)
     now = client.store.clock.now()
     known = {name: one for name, (one, _) in settings.items()}

@@ -128,7 +128,7 @@ def beginning_of(engine: Engine, id: str, plan: Plan) -> Beginning:
 
 def begin(engine: Engine, id: str, plan: Plan, run_id: str) -> Op[tuple[str, str]]:
     """Make a run of the schedule, if there is none of this id; its id and uid."""
-    beginning = yield Read(lambda: beginning_of(engine, id, plan))
+    beginning = yield Read(beginning_of, engine, id, plan)
     create, _ = create_of(engine, beginning, run_id, None, plan.tags, Place(plan.queue, plan.priority))
     record = yield Settle(engine.committer.submit(create))
     return record.id, record.uid
@@ -145,7 +145,7 @@ def fire(engine: Engine, told: set[str]) -> Op[int | None]:
     What is wrong with one schedule is told once, and does not keep the others.
     """
     store = engine.store
-    documents = yield Read(lambda: store.documents(KIND))
+    documents = yield Read(store.documents, KIND)
     moments: list[int] = []
     for document in documents:
         try:
@@ -186,7 +186,7 @@ def fire_one(engine: Engine, document: Document) -> Op[Plan | None]:
             return None
         return replace(before, next_at=following, last_at=last[0], last_run=last[1])
 
-    return (yield Read(lambda: change(store, id, onward, known=document)))  # type: ignore[no-any-return]
+    return (yield Read(change, store, id, onward, known=document))  # type: ignore[no-any-return]
 
 
 # --- what users do with them
@@ -263,12 +263,12 @@ class Schedule(Operable):
     @operation
     def delete(self) -> Op[bool]:
         """Delete it; False if it was gone already. Its runs stay."""
-        while document := (yield Read(lambda: self._store.document(KIND, self.id))):
+        while document := (yield Read(self._store.document, KIND, self.id)):
             plan = read_plan_or_none(document)
             if plan is not None and plan.was_paused is not None:
                 plan.check_here(self.id)
             version = document.version
-            if (yield Read(lambda version=version: self._store.put_document(KIND, self.id, None, version))):  # type: ignore[misc]
+            if (yield Read(self._store.put_document, KIND, self.id, None, version)):
                 return True
         return False
 
@@ -279,7 +279,7 @@ class Schedule(Operable):
             before.check_here(self.id)
             return decide(before)
 
-        yield Read(lambda: change(self._store, self.id, decided))
+        yield Read(change, self._store, self.id, decided)
         yield Read(self._engine.bell.announce)
 
 
@@ -402,7 +402,7 @@ def _check(id: Any, cron: Any, tz: Any, catch_up: Any, paused: Any) -> None:
 
 def schedules(client: Client) -> Op[tuple[ScheduleInfo, ...]]:
     """All schedules, by id."""
-    found = yield Read(lambda: client.store.documents(KIND))
+    found = yield Read(client.store.documents, KIND)
     return tuple(schedule_info(one.name, read_plan(client.store, one)) for one in found)
 
 

@@ -151,15 +151,15 @@ def _post(scope: Scope, key: str, to: str, message: Any, topic: str | None) -> O
 
     engine, own = scope.execution.engine, scope.execution.lease
     unique = f"{own.record.uid}/{scope.execution.era(own.fold.generation)}/{key}"
-    record = yield Read(lambda: engine.store.get(to))
+    record = yield Read(engine.store.get, to)
     if record is None:
         return RunNotFound(to, "there is no such run, so no message can be sent to it")
-    if record.status in ENDED and not (yield Read(lambda: was_posted(engine, record, unique))):
+    if record.status in ENDED and not (yield Read(was_posted, engine, record, unique)):
         return RunEnded(to, f"it is {record.status}, so nothing receives the message")
     try:
         yield from post_message(engine, record, message, topic, unique, by=f"run {own.record.id}")
     except (Moved, RunEnded) as refused:  # that one, and not the run that sends
-        return None if (yield Read(lambda: was_posted(engine, record, unique))) else refused
+        return None if (yield Read(was_posted, engine, record, unique)) else refused
     return None
 
 

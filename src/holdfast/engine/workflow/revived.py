@@ -25,7 +25,7 @@ class Revival(Struct, frozen=True):
 
 def note_revival(store: Store, record: RunRecord) -> Op[None]:
     """Note that the run goes on, if it has ended and somebody wants to know. Before it does."""
-    if record.status in ENDED and (yield Read(lambda: store.documents(HOOK))):
+    if record.status in ENDED and (yield Read(store.documents, HOOK)):
         yield Read(lambda: _note(store, record.uid, Revival(record.epoch, store.clock.now())))
 
 

@@ -141,7 +141,7 @@ def _transact(call: StepCall, attempt: int, data: Data) -> Op[Any]:
         return {**done, "result": execution.codec.encode(result[0], f"result of {call.key}")}
 
     try:
-        yield Read(lambda: execution.lease.transact(Kind.DONE, act))
+        yield Read(execution.lease.transact, Kind.DONE, act)
     except (UsageError, ValueRefused):
         raise
     except HoldfastError as error:

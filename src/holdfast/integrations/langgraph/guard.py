@@ -188,14 +188,14 @@ class Guard:
 
     def _claim(self, thread: str) -> Op[Pen]:
         threads = self._threads
-        record = yield Read(lambda: threads.record(thread))
+        record = yield Read(threads.record, thread)
         if record is None:
             first = creation(threads.hf.client, thread, WORKFLOW, None, {})
             record = yield Settle(threads.committer.submit(first))
         check_goes_on(record)
         worker = yield Read(threads.engine.worker.ready)
-        claimed: RunRecord = yield Read(lambda: threads.store.claim(record.uid, worker))
-        saved = yield Read(lambda: threads.journals.state(claimed))
+        claimed: RunRecord = yield Read(threads.store.claim, record.uid, worker)
+        saved = yield Read(threads.journals.state, claimed)
         return Pen(claimed, saved, threads.journals, threads.committer)
 
     def _forget(self, holder: Holder) -> None:

@@ -47,9 +47,9 @@ def pages(threads: Threads, cells: Cells, wanted: Wanted, limit: int | None) -> 
     left = limit
 
     def first() -> Op[Sequence[CheckpointTuple]]:
-        for record in (yield Read(lambda: _records(threads, wanted.thread))):
+        for record in (yield Read(_records, threads, wanted.thread)):
             with suppress(RunNotFound):  # it was deleted meanwhile
-                listed = yield Read(lambda record=record: threads.index(record).newest_first(wanted.ns))  # type: ignore[misc]
+                listed = yield Read(lambda record=record: threads.index(record).newest_first(wanted.ns))
                 found.extend((record, one) for one in listed)
         found.sort(key=lambda each: each[1].id, reverse=True)
         return ()
@@ -62,7 +62,7 @@ def pages(threads: Threads, cells: Cells, wanted: Wanted, limit: int | None) -> 
             if wanted.matches(cells, one):
                 chosen.append((record, one))
                 left = None if left is None else left - 1
-        return (yield Read(lambda: _read(threads, cells, chosen)))  # type: ignore[no-any-return]
+        return (yield Read(_read, threads, cells, chosen))  # type: ignore[no-any-return]
 
     if limit is not None and limit <= 0:
         return

@@ -144,7 +144,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         thread, ns, id = _place(config)
         if self._guard is not None:
             yield from self._guard.enter(thread, config)
-        stored = yield Read(lambda: reading.read(self._threads, thread, ns, id))
+        stored = yield Read(reading.read, self._threads, thread, ns, id)
         return reading.checkpoint_tuple(self._cells, thread, stored) if stored is not None else None
 
     # --- many

@@ -164,14 +164,14 @@ class Threads:
         if record is None:
             pen = Pen.of_new(creation(self.hf.client, id, WORKFLOW, None, {}), self.journals, self.committer)
         else:
-            saved = yield Read(lambda: self.journals.state(record))
+            saved = yield Read(self.journals.state, record)
             pen = Pen(record, saved, self.journals, self.committer)
         with self._lock:
             return keep(self._pens, id, self._pens.get(id, pen))
 
     def writable(self, id: str) -> Op[RunRecord | None]:
         """The run of a thread, if there is one, which nobody holds; raises the reason if it cannot be written to."""
-        record = yield Read(lambda: self.record(id))
+        record = yield Read(self.record, id)
         if record is None:
             return None
         if record.worker is not None:
@@ -182,10 +182,10 @@ class Threads:
     def _take_over(self, record: RunRecord) -> Op[RunRecord]:
         """A run whose holder is dead is given free; raises `Claimed` if he lives."""
         worker = yield Read(self.engine.worker.ready)
-        held = yield Read(lambda: self.store.claim(record.uid, worker))
+        held = yield Read(self.store.claim, record.uid, worker)
         free = Change(status=Status.READY, release=True)
         yield Settle(self.committer.submit(Append(held.uid, held.id, held.epoch, worker, (), free)))
-        return (yield Read(lambda: self.record(record.id)))  # type: ignore[no-any-return]
+        return (yield Read(self.record, record.id))  # type: ignore[no-any-return]
 
 
 def is_own(ticket: Ticket, made: RunRecord | None) -> bool:

@@ -35,16 +35,16 @@ Choose = Callable[[Index], list[Found]]
 
 def delete(threads: Threads, id: str) -> Op[None]:
     """Delete a thread, if there is one."""
-    record = yield Read(lambda: threads.record(id))
+    record = yield Read(threads.record, id)
     if record is not None:
-        yield Read(lambda: threads.store.delete(record.uid))
+        yield Read(threads.store.delete, record.uid)
     threads.forget_thread(id)
 
 
 def copy(threads: Threads, source: str, target: str) -> Op[None]:
     """A new thread that shares the whole history of another one, up to now."""
     for _ in range(TRIES):
-        record = yield Read(lambda: threads.record(source))
+        record = yield Read(threads.record, source)
         if record is None:
             raise RunNotFound(source, "there is no such thread, so it cannot be copied")
         yield from fork(threads.hf.client.run(record.id, record.uid), id=target)
