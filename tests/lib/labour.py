@@ -25,7 +25,6 @@ from typing import Any
 
 import holdfast
 from holdfast import NotDone, step, workflow
-from holdfast.stores.postgres import stuck_calls
 
 
 def write(world: str, what: str) -> None:
@@ -341,6 +340,8 @@ def main() -> None:
         # libfaketime refuses the way in which Python sleeps, and no other way of waiting
         time.sleep = lambda seconds: select.select([], [], [], seconds)  # type: ignore[assignment]
     if silence := options.pop("silence", None):
+        from holdfast.stores.postgres import stuck_calls  # here: the release before this one has other modules
+
         stuck_calls.LIMIT, stuck_calls.SWEEP = silence, silence / 5
     opening = {name: options.pop(name) for name in ("lease", "max_crashes") if name in options}
     with holdfast.open(url, **opening) as hf:
