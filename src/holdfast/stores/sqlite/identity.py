@@ -88,8 +88,9 @@ class Identity:
 
     def is_older(self) -> bool:
         """Whether the contents are older than those that were seen before."""
+        seen = self._stamp  # first: while this thread reads, another one may see a newer stamp
         stamp = self._read()
-        if stamp is not None and stamp < self._stamp:
+        if stamp is not None and stamp < seen:
             return True
         if stamp is not None and stamp > self._stamp:
             self._stamp = stamp
