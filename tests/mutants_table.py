@@ -1049,6 +1049,20 @@ MUTANTS: list[Mutant] = [
         'tests/processes/test_restored.py -k "renamed"',
     ),
     Mutant(
+        "file-seen-before-a-checkpoint-counts-as-older",
+        "src/holdfast/stores/sqlite/identity.py",
+        "        if stamp is not None and stamp < seen:",
+        "        if stamp is not None and stamp < self._stamp:",
+        'tests/processes/test_restored.py -k "another_thread"',
+    ),
+    Mutant(
+        "threads-are-not-looked-at-in-one-moment",
+        "src/holdfast/engine/workflow/execution.py",
+        "        with self.threads_lock:",
+        "        with suppress():",
+        'tests/workflows/test_branches.py -k "slow_look"',
+    ),
+    Mutant(
         "log-of-another-file-is-used",
         "src/holdfast/stores/sqlite/identity.py",
         "        if has_log:",

@@ -1,14 +1,13 @@
 """The wall clock is set while workers run: nothing is taken from a live one, and what is stopped still lapses."""
 
 import signal
-import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from children import Child
+from wall_clock import check_ahead, env_of
 
 import holdfast
 
@@ -24,26 +23,14 @@ class WallClock:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        preload = subprocess.run(
-            ["faketime", "-m", "-f", "+0s", "sh", "-c", 'printf %s "$LD_PRELOAD"'],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        self.env = {
-            "LD_PRELOAD": preload,
-            "FAKETIME_TIMESTAMP_FILE": str(file),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
+        self.env = env_of(FAKETIME_TIMESTAMP_FILE=str(file), FAKETIME_NO_CACHE="1")
         self.set_ahead(0)
 
     def set_ahead(self, seconds: int) -> None:
         new = self._file.with_suffix(".new")
         new.write_text(f"{seconds:+d}s\n")
         new.replace(self._file)
-        told = subprocess.run(["date", "+%s"], capture_output=True, text=True, check=True, env=self.env).stdout
-        assert abs(int(told) - time.time() - seconds) < 5
+        check_ahead(self.env, seconds)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Status, StoreReplaced
-from holdfast.stores.sqlite.identity import RAISE
+from holdfast.stores.sqlite.identity import RAISE, Identity
 
 LOG = ("-wal", "-shm")
 
@@ -207,3 +207,25 @@ def test_the_stamp_only_grows(path: Path) -> None:
         db.execute(RAISE, (1,))
         [after] = db.execute("SELECT value FROM meta WHERE name = 'stamp'").fetchone()
     assert after == before + 1
+
+
+def test_a_checkpoint_that_another_thread_sees_first_is_no_older_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two threads of one handle look at the file at once, one before and one after a checkpoint."""
+    with holdfast.open(url_of("sqlite", path)):
+        identity = Identity(str(path), str(path.with_name("notes")))
+        read, stamp = Identity._read, Identity._read(identity)
+        assert stamp is not None
+
+        def before_the_other(one: Identity) -> int | None:
+            found = read(one)
+            monkeypatch.setattr(Identity, "_read", lambda _: stamp + 1)
+            assert not identity.is_older()  # the other thread, after the checkpoint
+            return found
+
+        monkeypatch.setattr(Identity, "_read", before_the_other)
+        assert not identity.is_older()
+        assert identity.is_older() is False
+        monkeypatch.setattr(Identity, "_read", lambda _: stamp)
+        assert identity.is_older(), "what is older than the newest stamp that was seen is noticed still"

@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Run, Status, ask, receive, sleep, step, workflow
+from holdfast.engine.workflow.concurrency.branches import Threads
 from holdfast.errors import StepTimeout, TimedOut, UsageError
 from holdfast.testing import ManualClock
 
@@ -471,6 +472,26 @@ def test_a_held_branch_lets_those_go_on_that_have_not_begun(
     assert run.resume() is Status.COMPLETED, run.info().reason
     assert len(ran) == len(set(ran)) == len(questions)
     assert at_once[1] <= (limit or 32)
+
+
+def test_a_slow_look_at_the_threads_is_a_look_at_one_moment(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_starting = Threads.is_starting.fget
+    assert is_starting is not None
+
+    def slowly(pool: Threads) -> bool:
+        found = is_starting(pool)
+        time.sleep(0.005)  # enough for a branch to begin, to start branches of its own, and to wait for them
+        return found
+
+    monkeypatch.setattr(Threads, "is_starting", property(slowly))
+    for _ in range(5):
+        run = hf.start(many_ask_within, 2, 1)
+        first, *others = run.questions()
+        run.answer("yes", question=first)
+        assert run.resume() is Status.WAITING, run.info().reason
+        for question in others:
+            run.answer("yes", question=question)
+        assert run.resume() is Status.COMPLETED, run.info().reason
 
 
 @workflow

@@ -1,7 +1,5 @@
 """The clocks of the workers' machines are five minutes off, both ways: leases and timers go by the server's."""
 
-import subprocess
-import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -10,6 +8,7 @@ import labour
 import psycopg
 import pytest
 from children import wait_until
+from wall_clock import check_ahead, env_of
 
 pytestmark = pytest.mark.needs("faketime")
 
@@ -19,15 +18,8 @@ FAST = "tests/postgres/faults/test_clocks.py::test_no_lease_ends_early_or_late_a
 
 def skewed(offset: str) -> dict[str, str]:
     """The environment of a process whose clock is so far off. Its monotonic clock is right."""
-    preload = subprocess.run(
-        ["faketime", "-m", "-f", "+0s", "sh", "-c", 'printf %s "$LD_PRELOAD"'],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    env = {"LD_PRELOAD": preload, "FAKETIME": offset, "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-    told = subprocess.run(["date", "+%s"], capture_output=True, text=True, check=True, env=env).stdout
-    assert abs(int(told) - time.time() - float(offset.rstrip("s"))) < 5
+    env = env_of(FAKETIME=offset)
+    check_ahead(env, float(offset.rstrip("s")))
     return env
 
 

@@ -78,6 +78,7 @@ class Execution:
         self.gate = Gate(self) if self.replays else None  # None: everything that was recorded has been asked for
         self.lost: list[str] = []  # the paths of branches that lost a race in this execution
         self.gone: list[str] = []  # the paths of tasks that were cancelled in it
+        self.threads_lock = threading.RLock()  # guards the pools, their threads and slots, and who rests
         self.pools: list[Threads] = []  # the branches of a sync workflow
         self.gave_way = False  # whether a branch of these has given its slot back
         self.resting: dict[int, Callable[[], bool]] = {}  # its threads that wait for others, and whether they still do
@@ -310,11 +311,11 @@ class Execution:
         gate.decide(self._threads_do(gate))
 
     def _threads_do(self, gate: Gate) -> str:
-        pools = self.pools.copy()
-        if any(pool.is_starting for pool in pools):
-            return BUSY
-        threads = {self._main}.union(*(pool.threads for pool in pools))
-        resting = {thread for thread, still in self.resting.copy().items() if still()}
+        with self.threads_lock:  # one moment for all of it: a thread that rests now has begun what it waits for
+            if any(pool.is_starting for pool in self.pools):
+                return BUSY
+            threads = {self._main}.union(*(pool.threads for pool in self.pools))
+            resting = {thread for thread, still in self.resting.items() if still()}
         still = threads - resting - {wanted.thread for wanted in gate.held}
         if not still:
             return IDLE

@@ -187,8 +187,9 @@ class Threads:
         self._unbegun: deque[_Job] = deque()
         self._wanting = 0  # threads that wait for a slot to go on
         self._busy = 0  # jobs that a thread has, or is about to have
-        self._changed = threading.Condition()
-        scope.execution.pools.append(self)
+        self._changed = threading.Condition(scope.execution.threads_lock)
+        with self._changed:
+            scope.execution.pools.append(self)
         for inner, branch in zip(self.scopes, branches, strict=True):
             self.begin(inner, branch)
 
@@ -207,9 +208,8 @@ class Threads:
 
     @property
     def is_starting(self) -> bool:
-        """Whether a thread is about to begin, to end, or to go on with a branch."""
-        with self._changed:
-            return self._busy != len(self.threads) or (self._free > 0 and bool(self._unbegun or self._wanting))
+        """Whether a thread is about to begin, to end, or to go on with a branch. Call it under the lock."""
+        return self._busy != len(self.threads) or (self._free > 0 and bool(self._unbegun or self._wanting))
 
     # --- slots
 
@@ -298,11 +298,13 @@ class Threads:
     def _resting(self, futures: Sequence[Future[Any]], enough: Callable[[Iterable[bool]], bool]) -> Iterator[None]:
         """While this thread waits for its branches, it asks for nothing: until they have ended, not until it wakes."""
         resting, thread = self.scope.execution.resting, threading.get_ident()
-        resting[thread] = lambda: not enough(future.done() for future in futures)
+        with self._changed:
+            resting[thread] = lambda: not enough(future.done() for future in futures)
         try:
             yield
         finally:
-            del resting[thread]
+            with self._changed:
+                del resting[thread]
         self.scope.take_slots()
 
     @contextmanager
@@ -327,8 +329,8 @@ class Threads:
         """Nothing more is begun; what is still being called is left to itself."""
         with self._changed:
             self._unbegun.clear()
-        with suppress(ValueError):  # it was closed before
-            self.scope.execution.pools.remove(self)
+            with suppress(ValueError):  # it was closed before
+                self.scope.execution.pools.remove(self)
         self._pool.shutdown(wait=False)
 
     def _cancel(self) -> None:
