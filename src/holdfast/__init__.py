@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.engine.worker.schedules import AsyncSchedule, Schedule
     from holdfast.engine.workflow.concurrency.branches import gather, map
     from holdfast.engine.workflow.concurrency.races import first, timeout
-    from holdfast.engine.workflow.declare import StepFunction, Workflow, step, workflow
+    from holdfast.engine.workflow.declare import Workflow, step, workflow
     from holdfast.engine.workflow.effect_step import Done, this_step
     from holdfast.engine.workflow.recorded_calls import (
         continue_as_new,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         uuid,
     )
     from holdfast.engine.workflow.scope import StepNow
+    from holdfast.engine.workflow.step import StepFunction
     from holdfast.engine.workflow.undo_functions import undo_function
     from holdfast.engine.workflow.waiting import ask, receive, sleep
     from holdfast.errors import (

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Status, StepTimeout, step, this_step, workflow
-from holdfast.engine.workflow.declare import Retry
+from holdfast.engine.workflow.step import Retry
 from holdfast.errors import StoreUnusable
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash

@@ -124,7 +124,7 @@ class FlowGraph(Graph):
         return outputs_of(self.flow, Frame.of(self.flow, run, ended["vars"], ended["steps"]))
 
     def _saved(self) -> Any:
-        from holdfast.engine.workflow.waiting import here
+        from holdfast.engine.workflow.scope import here
 
         execution = here("a flow").execution
         saved = execution.lease.saved()

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import UNSET
 
 import holdfast
-from holdfast.engine.workflow.declare import current_scope
+from holdfast.engine.workflow.scope import here
 from holdfast.errors import ActionFailed, FlowFailed, HoldfastError, TemplateRefused, TimedOut
 from holdfast.flow.actions.actions import act, stored
 from holdfast.flow.actions.process import GRACE
@@ -237,7 +237,7 @@ class Performer:
         raise ActionFailed(why) from ExceptionGroup("branches", errors)
 
     def _acted(self, step: Step, frame: Frame, filler: Filler) -> dict[str, Any]:
-        action, branch = filler.action(), current_scope.get()
+        action, branch = filler.action(), here(f"step {step.id}")
         if step.undo is not None:
             self._check_undo(step, frame)
 

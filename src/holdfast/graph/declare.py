@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from holdfast.codec import Codec, patch_owned
 from holdfast.engine.argument_checks import check_options, check_texts
-from holdfast.engine.workflow.declare import Edited, Workflow, current_scope, register
+from holdfast.engine.workflow.declare import Edited, Workflow, register
 from holdfast.engine.workflow.replay import caller
+from holdfast.engine.workflow.scope import current_scope
 from holdfast.errors import GraphInvalid, UsageError
 from holdfast.graph.draw.run_path import path_of, topology_of
 from holdfast.graph.draw.svg_path import Path

@@ -13,9 +13,8 @@ from typing import Any
 from holdfast.engine.access.operations import drive, drive_async
 from holdfast.engine.workflow.concurrency.branches import Threads, cancel_all, start_in
 from holdfast.engine.workflow.concurrency.races import drop_children
-from holdfast.engine.workflow.declare import current_scope
 from holdfast.engine.workflow.outcomes import Unwind
-from holdfast.engine.workflow.scope import Scope
+from holdfast.engine.workflow.scope import Scope, current_scope
 from holdfast.graph.execution import Running
 from holdfast.graph.plan import Task
 

@@ -18,11 +18,10 @@ from holdfast.codec import Tree
 from holdfast.engine.access.operations import Call, Op
 from holdfast.engine.workflow.concurrency.races import forget
 from holdfast.engine.workflow.concurrency.thread_bridge import Bridge
-from holdfast.engine.workflow.declare import current_scope
 from holdfast.engine.workflow.execution import Execution
+from holdfast.engine.workflow.failures import fail
 from holdfast.engine.workflow.outcomes import Unwind
-from holdfast.engine.workflow.scope import Scope
-from holdfast.engine.workflow.step import fail
+from holdfast.engine.workflow.scope import Scope, StepScope, current_scope
 from holdfast.engine.workflow.timing import tell_time
 from holdfast.engine.workflow.waiting import wait
 from holdfast.errors import HoldfastError
@@ -290,7 +289,7 @@ def _noted(delta: Delta, notes: Data) -> Delta:
 @contextmanager
 def _no_calls(scope: Scope, task: Task) -> Iterator[None]:
     """While routers, conditions and reducers are asked: they are pure, and may call no step."""
-    token = current_scope.set(scope.inside(f"{task.path} (what decides the way)", 1))
+    token = current_scope.set(StepScope(scope.execution, f"{task.path} (what decides the way)", 1))
     try:
         yield
     finally:

@@ -25,8 +25,8 @@ except ImportError as error:
     raise UsageError("OpenTelemetry is not installed; pip install 'holdfast[otel]'") from error
 
 if TYPE_CHECKING:
-    from holdfast.engine.workflow.declare import StepFunction
     from holdfast.engine.workflow.execution import Execution
+    from holdfast.engine.workflow.step import StepFunction
 
 
 def instrument(hf: Holdfast, provider: TracerProvider | None = None) -> None:

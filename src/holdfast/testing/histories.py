@@ -21,11 +21,12 @@ from holdfast.engine.admin import backup
 from holdfast.engine.app import Holdfast
 from holdfast.engine.execute.execute import call, left_out, missing
 from holdfast.engine.run.handle import Run
-from holdfast.engine.workflow.declare import StepFunction, Workflow, registered
+from holdfast.engine.workflow.declare import Workflow, registered
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.inputs import arguments_of
 from holdfast.engine.workflow.outcomes import Parked, Raised, Returned
 from holdfast.engine.workflow.replay import leftover
+from holdfast.engine.workflow.step import StepFunction
 from holdfast.errors import DefinitionChanged, NonDeterminism, Redacted, UsageError, ValueRefused, WorkflowMissing
 from holdfast.kernel.model import Filter, RunRecord, Status
 from holdfast.stores.memory import MemoryStore

@@ -20,9 +20,11 @@ from msgspec import Struct
 from holdfast.codec import expand, from_text
 from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
-from holdfast.engine.workflow.declare import StepFunction, Workflow, current_scope
+from holdfast.engine.workflow.declare import Workflow
 from holdfast.engine.workflow.effect_step import this_step
 from holdfast.engine.workflow.execution import Execution
+from holdfast.engine.workflow.scope import StepScope, current_scope
+from holdfast.engine.workflow.step import StepFunction
 from holdfast.errors import Claimed, HoldfastError, RunEnded, UsageError
 from holdfast.kernel.model import ENDED, Create, Filter, RunRecord, Status, Write
 from holdfast.kernel.rules import Outcome
@@ -57,7 +59,7 @@ class Effects(list[Any]):
     def append(self, effect: Any) -> None:
         """Something was done."""
         scope = current_scope.get()
-        self.by.append(None if scope is None else scope.step[0] if scope.step is not None else "")
+        self.by.append(scope.key if isinstance(scope, StepScope) else None if scope is None else "")
         super().append(effect)
         if self._fuse is not None:
             self._fuse.changed()

@@ -29,8 +29,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.engine.app import Holdfast
-from holdfast.engine.workflow.declare import current_scope, step, workflow
+from holdfast.engine.workflow.declare import step, workflow
 from holdfast.engine.workflow.revived import HOOK as KIND
+from holdfast.engine.workflow.scope import current_scope
 from holdfast.errors import SecretMissing, StoreDamaged, UsageError
 from holdfast.kernel.model import Document, Kind
 from holdfast.stores.protocol import Store

@@ -15,7 +15,7 @@ from holdfast.cli.remedies import told_error
 from holdfast.cli.rendering import columns, one_line, say, status_text, write_json
 from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
-from holdfast.engine.workflow.declare import StepFunction
+from holdfast.engine.workflow.step import StepFunction
 from holdfast.errors import Uncertain, UndoFailed, UndoRefused, UsageError
 from holdfast.views import RollbackPlan, RollbackReport, RunInfo, StepInfo
 

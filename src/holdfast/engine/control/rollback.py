@@ -23,9 +23,10 @@ from holdfast.engine.argument_checks import check_seq, check_texts
 from holdfast.engine.control.effects import effect
 from holdfast.engine.control.undo_call import UndoCall
 from holdfast.engine.log import INFO, WARNING, tell
-from holdfast.engine.workflow.declare import current_scope, current_undo, state_type
+from holdfast.engine.workflow.declare import state_type
 from holdfast.engine.workflow.failures import one_line
 from holdfast.engine.workflow.revived import note_revival
+from holdfast.engine.workflow.scope import current_scope, current_undo
 from holdfast.engine.workflow.undo_functions import check_findable, find, is_at_hand
 from holdfast.errors import HoldfastError, RunDamaged, StoreError, Uncertain, UndoFailed, UndoRefused, UsageError
 from holdfast.kernel.fold import Fold, Mark, Rolling, rollback_plan

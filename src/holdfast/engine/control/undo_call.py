@@ -10,7 +10,7 @@ from collections.abc import Callable
 from inspect import Parameter, signature
 from typing import Any
 
-from holdfast.engine.workflow.declare import annotations_of, step_undone_by
+from holdfast.engine.workflow.step import annotations_of, step_undone_by
 from holdfast.errors import TypeMissing
 
 Reader = Callable[[Any, Any], Any]  # the value of a tree, which is read as a type

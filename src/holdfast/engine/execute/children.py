@@ -18,11 +18,10 @@ from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.workflow.declare import Workflow
 from holdfast.engine.workflow.execution import Execution
-from holdfast.engine.workflow.failures import revive
+from holdfast.engine.workflow.failures import fail, revive
 from holdfast.engine.workflow.outcomes import Aborted
 from holdfast.engine.workflow.replay import DIFFERS
 from holdfast.engine.workflow.scope import Scope, child_name
-from holdfast.engine.workflow.step import fail
 from holdfast.engine.workflow.waiting import wait
 from holdfast.errors import (
     Claimed,

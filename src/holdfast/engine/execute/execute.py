@@ -18,7 +18,7 @@ from holdfast.engine.control.cancel import asked_to_cancel, cancel_driven
 from holdfast.engine.control.finish import end, fail, go_on_anew, park, suspend, wants_rollback
 from holdfast.engine.execute.children import drop
 from holdfast.engine.log import INFO, WARNING, tell
-from holdfast.engine.workflow.declare import Workflow, current_scope, driving, namesakes, registered
+from holdfast.engine.workflow.declare import Workflow, namesakes, registered
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.inputs import arguments_of
 from holdfast.engine.workflow.outcomes import (
@@ -35,6 +35,7 @@ from holdfast.engine.workflow.outcomes import (
     Unwind,
 )
 from holdfast.engine.workflow.replay import DIFFERS, UNCHANGED, leftover
+from holdfast.engine.workflow.scope import current_scope, driving
 from holdfast.errors import (
     Claimed,
     DeadlinePassed,

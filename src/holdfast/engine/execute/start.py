@@ -24,8 +24,9 @@ from holdfast.engine.argument_checks import (
 from holdfast.engine.execute.dedup import find_alike
 from holdfast.engine.execute.enqueue_within import finder, join, through
 from holdfast.engine.execute.execute import drive_on
-from holdfast.engine.workflow.declare import Workflow, current_scope
+from holdfast.engine.workflow.declare import Workflow
 from holdfast.engine.workflow.inputs import PLACE, QUEUE, Beginning, Input, Place
+from holdfast.engine.workflow.scope import StepScope, current_scope
 from holdfast.errors import DefinitionChanged, HoldfastError, UsageError
 from holdfast.kernel.clock import new_uid
 from holdfast.kernel.fold import Fold
@@ -150,7 +151,7 @@ def checked(client: Client, workflow: Any, args: tuple[Any, ...], kwargs: dict[s
         raise UsageError(f"{workflow!r} is not a workflow; declare the function with @holdfast.workflow{how}")
     scope = current_scope.get()
     if scope is not None:
-        where = f"step {scope.step[0]!r}" if scope.step else "a workflow"
+        where = f"step {scope.key!r}" if isinstance(scope, StepScope) else "a workflow"
         raise UsageError(
             f"workflow {workflow.name} is started inside of {where} of run {scope.execution.run.id!r}; call it from "
             "the workflow as a function, and it becomes a child of that run"

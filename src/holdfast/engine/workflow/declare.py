@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import inspect
 import sys
-import threading
-import warnings
 from collections.abc import Callable
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 from msgspec import Struct
 
 from holdfast.engine.argument_checks import check_options, check_texts
-from holdfast.engine.workflow.undo_functions import check_signature, declared_name, name_of
-from holdfast.errors import UndoRefused, UsageError
+from holdfast.engine.workflow.scope import current_scope, here
+from holdfast.engine.workflow.step import Retry, StepFunction, annotations_of
+from holdfast.engine.workflow.undo_functions import check_signature, name_of
+from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.codec import Codec
     from holdfast.engine.workflow.execution import Execution
-    from holdfast.engine.workflow.scope import Scope, StepNow
     from holdfast.kernel.model import RunRecord
 
 P = ParamSpec("P")
@@ -31,225 +29,6 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 S = TypeVar("S")
 F = TypeVar("F", bound=Callable[..., Any])
-
-current_scope: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)
-current_undo: ContextVar[StepNow | None] = ContextVar("holdfast_undo", default=None)
-driving: set[int] = set()  # the threads that drive a run now
-
-
-class Retry(Struct, frozen=True):
-    """How a step is tried again: how often, how long to wait in between, and after which errors."""
-
-    times: int = 0
-    delay: float = 1.0
-    backoff: float = 2.0
-    max_delay: float = 60.0
-    jitter: bool = True
-    on: tuple[type[Exception], ...] = (Exception,)
-
-    def pause(self, attempt: int, chance: float) -> float:
-        """Seconds to wait after an attempt (from 1) failed; ``chance`` is between 0 and 1."""
-        try:
-            seconds = min(self.delay * self.backoff ** (attempt - 1), self.max_delay)
-        except OverflowError:  # after some thousand attempts
-            seconds = self.max_delay
-        return seconds * (0.5 + chance / 2) if self.jitter else seconds
-
-
-class StepFunction(Generic[P, R]):
-    """A function whose calls inside a run are checkpointed. What was declared of it are its attributes."""
-
-    name: str
-    key: str | None = None
-    retry: Retry = Retry()
-    timeout: float | None = None
-    at_most_once: bool = False
-    checker: Callable[..., Any] | None = None
-    undo_name: str | None = None
-    undo_retry: Retry = Retry(times=2, delay=0.1, max_delay=1.0)
-    undo_uncertain: bool = False
-    target: str | Callable[..., str] | None = None
-    reversible: bool | None = None
-    check_args: bool = True
-    transactional: bool = False
-
-    def __init__(self, function: Callable[P, R], name: str) -> None:
-        self.function = function
-        self.name = name
-        self.is_async = inspect.iscoroutinefunction(function)
-        self._types: dict[str, Any] | None = None
-        self._signature: inspect.Signature | None = None
-        self._look_like(function)
-        self.settle_options()
-
-    def _look_like(self, function: Callable[..., Any]) -> None:
-        self.__wrapped__ = function
-        self.__doc__ = function.__doc__
-        self.__name__ = getattr(function, "__name__", self.name)
-        self.__qualname__ = getattr(function, "__qualname__", self.name)
-        self.__module__ = getattr(function, "__module__", "")
-
-    def settle_options(self) -> None:
-        """Compute what follows from the options."""
-        self.has_intent = (
-            self.undo_name is not None or self.target is not None or self.reversible is not None or self.at_most_once
-        )
-        self.is_plain = not self.has_intent and not self.transactional and self.timeout is None
-
-    def __repr__(self) -> str:
-        return f"<step {self.name}>"
-
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        scope = current_scope.get()
-        if scope is None:
-            if driving:
-                _warn_if_lost(self.name)
-            return self.function(*args, **kwargs)
-        return scope.call(self, args, kwargs)  # type: ignore[no-any-return]
-
-    @overload
-    def __get__(self, instance: None, owner: type) -> StepFunction[P, R]: ...
-    @overload
-    def __get__(self: StepFunction[Concatenate[S, Q], R], instance: S, owner: type) -> StepFunction[Q, R]: ...
-    def __get__(self, instance: Any, owner: type) -> Any:
-        if instance is None:
-            return self
-        if self._types is None:
-            self._types = annotations_of(self.function)  # here, so that they are not looked up for each call
-        bound = self.function.__get__(instance, owner)
-        return self._changed(function=bound, __wrapped__=bound, _signature=None)
-
-    def _changed(self, **changes: Any) -> StepFunction[..., R]:
-        copy: StepFunction[..., R] = object.__new__(StepFunction)
-        copy.__dict__.update(self.__dict__)
-        copy.__dict__.update(changes)
-        copy.settle_options()
-        return copy
-
-    def options(
-        self,
-        *,
-        key: str | None = None,
-        target: str | None = None,
-        timeout: float | None = None,
-        check_args: bool | None = None,
-    ) -> StepFunction[P, R]:
-        """The same step with something said for one call: ``charge.options(key=tool_use_id)(order)``."""
-        check_texts(key=key, target=target)
-        check_options(timeout=timeout)
-        if key is not None and (not key or "#" in key or key.startswith("patched:")):
-            raise UsageError(
-                f"step {self.name}: key={key!r}: a key is text that is not empty, has no # and does not begin with "
-                "patched:, which are for the keys that Holdfast allots"
-            )
-        if timeout is not None and self.transactional:
-            raise UsageError(f"step {self.name} is transactional, and done in one go; it takes no timeout")
-        given = {"key": key, "target": target, "timeout": timeout, "check_args": check_args}
-        changes = {name: value for name, value in given.items() if value is not None}
-        return cast(StepFunction[P, R], self._changed(**changes))
-
-    def undo(self, function: F) -> F:
-        """Declare what takes the step back; a rollback calls it with the step's result, then its arguments."""
-        _check_own_name(self, function)
-        check_signature(function, self.name, self.given())
-        self._set_undo(declared_name(function))
-        return function
-
-    def _set_undo(self, name: str) -> None:
-        self.undo_name = name
-        _undone_by[name, self.name] = self
-        self.settle_options()
-
-    def given(self) -> list[inspect.Parameter]:
-        """The parameters whose arguments are stored: not the object of a method, nor a transaction's connection."""
-        found = list(inspect.signature(self.function).parameters.values())
-        return found[1:] if self.transactional or (found and found[0].name in ("self", "cls")) else found
-
-    def check(self, function: F) -> F:
-        """Declare how to find out whether an at-most-once step that died in the act was done.
-
-        It is called with the step's arguments, and returns `Done` with the result, or `NotDone`.
-        """
-        if not self.at_most_once:
-            raise UsageError(f"step {self.name}: only an at_most_once step has a check; others are simply run again")
-        self.checker = function
-        return function
-
-    @property
-    def result_type(self) -> Any:
-        """The annotated type of the result, if any."""
-        if self._types is None:
-            self._types = annotations_of(self.function)
-        return self._types.get("return")
-
-    @property
-    def signature(self) -> inspect.Signature:
-        """What a call inside a run gives to it."""
-        if self._signature is None:
-            self._signature = inspect.signature(self.function)
-            if self.transactional:  # its first argument is given by the run
-                self._signature = self._signature.replace(parameters=[*self._signature.parameters.values()][1:])
-        return self._signature
-
-    def entry(self, key: str, n: int | None, digest: str | None) -> dict[str, Any]:
-        """What the entry of a call says beside its result: its key, its place, and a digest of its arguments."""
-        data: dict[str, Any] = {"key": key}
-        if n is not None:
-            data["n"] = n
-        else:  # a key of the user's own does not tell the name
-            data["tool"] = self.name
-        if digest is not None:
-            data["digest"] = digest
-        return data
-
-    def target_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
-        """What a call touches: the declared text with its arguments filled in, or what the declared function says."""
-        if self.target is None or callable(self.target):
-            return None if self.target is None else str(self.target(*args, **kwargs))
-        if "{" not in self.target:
-            return self.target
-        bound = self.signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        try:
-            return self.target.format(**bound.arguments)
-        except (KeyError, IndexError, AttributeError, TypeError, ValueError) as error:
-            raise UsageError(f"step {self.name}: target={self.target!r} does not fit its arguments: {error}") from error
-
-
-_undos: dict[str, tuple[str, Callable[..., Any]]] = {}  # by name: the step that declared it, and the function
-_undone_by: dict[tuple[str, str], StepFunction[..., Any]] = {}  # by the names of an undo and of the step
-
-
-def step_undone_by(undo: str, name: str) -> StepFunction[..., Any] | None:
-    """The step of that name which has this undo, if this process has it."""
-    return _undone_by.get((undo, name))
-
-
-def _check_own_name(step: StepFunction[..., Any], function: Any) -> None:
-    """An undo is found by its name, so two steps must not have different ones of the same name."""
-    name = getattr(function, "__qualname__", "")
-    if name.endswith("<lambda>"):
-        raise UndoRefused(f"the undo of step {step.name} is a lambda, which has no name to find it by; use def")
-    owner = f"{step.__module__}:{step.__qualname__}"
-    place = f"{getattr(function, '__module__', None)}:{name}"
-    declared_by, other = _undos.get(place, (owner, function))
-    if declared_by != owner and other is not function:
-        raise UndoRefused(
-            f"the undo of step {step.name} is named {name}, and so is that of {declared_by}; an undo is found by its "
-            "name, so give each its own"
-        )
-    _undos[place] = declared_by, function
-
-
-def _warn_if_lost(name: str) -> None:
-    """A thread of one's own does not inherit the run that it was started in."""
-    thread = threading.current_thread()
-    if thread is not threading.main_thread() and thread.ident not in driving and thread.name.startswith("Thread"):
-        warnings.warn(
-            f"step {name} is called in {thread.name}, a plain thread, which belongs to no run: nothing of it is kept. "
-            "If a workflow started the thread, use holdfast.gather or holdfast.map instead",
-            stacklevel=3,
-        )
 
 
 class Edited(Struct, frozen=True):
@@ -320,7 +99,7 @@ class Workflow(Generic[P, R]):
         given = args if self.instance is None else (self.instance, *args)
         if scope is None:
             return self.function(*given, **kwargs)
-        return scope.child(self, given, kwargs)  # type: ignore[no-any-return]
+        return here(f"workflow {self.name}").child(self, given, kwargs)  # type: ignore[no-any-return]
 
     @overload
     def __get__(self, instance: None, owner: type) -> Workflow[P, R]: ...
@@ -348,14 +127,6 @@ class Workflow(Generic[P, R]):
         if self._types is None:
             self._types = annotations_of(self.function)
         return self._types
-
-
-def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """The annotations of a function; of one whose annotations cannot be resolved, nothing."""
-    try:
-        return get_type_hints(getattr(function, "__func__", function))
-    except (NameError, TypeError, AttributeError):
-        return {}
 
 
 _workflows: dict[str, dict[tuple[str | None, str], Workflow[..., Any]]] = {}  # by name; then version and file

@@ -10,20 +10,21 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engine.access.operations import Call, Op, Read
-from holdfast.engine.workflow.declare import StepFunction, current_scope, current_undo
-from holdfast.engine.workflow.execution import Execution
-from holdfast.engine.workflow.failures import one_line
-from holdfast.engine.workflow.scope import Scope, StepNow
-from holdfast.engine.workflow.step import attempts, fail, once, pause, retry_later
-from holdfast.engine.workflow.step_call import StepCall
+from holdfast.engine.workflow.attempts import attempts, once, pause, retry_later
+from holdfast.engine.workflow.failures import fail, one_line
+from holdfast.engine.workflow.scope import StepNow, StepScope, current_scope, current_undo
 from holdfast.engine.workflow.timing import tell_time
 from holdfast.errors import NotDone, UsageError
 from holdfast.kernel.fold import Mark, generation_at
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import Kind
+
+if TYPE_CHECKING:
+    from holdfast.engine.workflow.execution import Execution
+    from holdfast.engine.workflow.step import StepCall, StepFunction
 
 T = TypeVar("T")
 
@@ -48,10 +49,9 @@ def this_step() -> StepNow:
     scope = current_scope.get()
     if scope is None and (undo := current_undo.get()) is not None:
         return undo
-    if scope is None or scope.step is None:
+    if not isinstance(scope, StepScope):
         raise UsageError("this_step() is for code inside of a step or an undo that a run is calling")
-    key, attempt = scope.step
-    execution = scope.execution
+    execution, key, attempt = scope.execution, scope.key, scope.attempt
     record = execution.lease.record
     digest = blake2b(f"{record.uid}/{_era(execution, key)}/{key}".encode(), digest_size=16).hexdigest()
     return StepNow(record.id, key, attempt, digest)
@@ -184,7 +184,7 @@ def _find_out(call: StepCall) -> Op[Done | None]:
         execution.park(_doubt(execution, key, step, runs, first="end that process, then "))
     if step.checker is None:
         execution.park(_doubt(execution, key, step, how))
-    token = current_scope.set(Scope(execution, "", (key, 0)))
+    token = current_scope.set(StepScope(execution, key, 0))
     try:
         found = yield Call(step.checker, call.args, call.kwargs)
         done = isinstance(found, Done)

@@ -9,7 +9,6 @@ uncertain.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.operations import Call
@@ -17,6 +16,8 @@ from holdfast.engine.log import WARNING, tell
 from holdfast.engine.workflow.outcomes import Aborted
 
 if TYPE_CHECKING:
+    import asyncio
+
     from holdfast.engine.workflow.execution import Execution
 
 PATIENCE = 5.0  # seconds for a function to end after it was cancelled
@@ -31,11 +32,15 @@ class Cancellation:
     def deliver(self) -> None:
         """Raise it, if it came."""
         if self.came:
+            import asyncio
+
             raise asyncio.CancelledError
 
 
 async def uninterrupted(execution: Execution, key: str, call: Call, cancellation: Cancellation) -> Any:
     """What the function gives. A cancellation that comes meanwhile is noted, to be delivered later."""
+    import asyncio
+
     effect = asyncio.ensure_future(call.function(*call.args, **call.kwargs))
     loop = asyncio.get_running_loop()
     until: float | None = None
@@ -57,6 +62,8 @@ async def uninterrupted(execution: Execution, key: str, call: Call, cancellation
 
 async def _cancelled(execution: Execution, key: str, effect: asyncio.Future[Any]) -> None:
     """Cancel a function that takes too long, and wait a little for its end."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     until = loop.time() + PATIENCE
     effect.cancel()

@@ -25,15 +25,14 @@ from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Nap, Op, Read, Settle, drive, drive_async
 from holdfast.engine.log import WARNING, tell
-from holdfast.engine.workflow.declare import StepFunction, Workflow
+from holdfast.engine.workflow.declare import Workflow
 from holdfast.engine.workflow.failures import revive
 from holdfast.engine.workflow.outcomes import Aborted, Cancelled, Expired, Outcome, Parked, Released, Suspended, Unwind
 from holdfast.engine.workflow.replay import Arguments, caller, check_place, check_same
 from holdfast.engine.workflow.replay_gate import BUSY, IDLE, OUTSIDE, Attempt, Gate, attempt
 from holdfast.engine.workflow.scope import Scope
-from holdfast.engine.workflow.step import attempts
-from holdfast.engine.workflow.step_call import StepCall
-from holdfast.errors import HoldfastError, UsageError, ValueRefused
+from holdfast.engine.workflow.step import StepCall, perform
+from holdfast.errors import HoldfastError, ValueRefused
 from holdfast.kernel.clock import SystemClock
 from holdfast.kernel.fold import Failed, Step
 from holdfast.kernel.journal import Data
@@ -84,7 +83,7 @@ class Execution:
         self.resting: dict[int, Callable[[], bool]] = {}  # its threads that wait for others, and whether they still do
         self._main = threading.get_ident()
         self._unwinds = 0
-        self._passing: Ticket | None = None  # the last write that nobody waited for
+        self.passing: Ticket | None = None  # the last write that nobody waited for
         self.unsure: Ticket | None = None  # the last write of something that the workflow was given before it lasts
         self.places: dict[tuple[str, int], str] | None = None
         self.root = Scope(self, "")
@@ -325,64 +324,12 @@ class Execution:
     # --- steps
 
     def step(self, call: StepCall) -> Op[Any]:
-        """The result of a step: the stored one, or that of running it now."""
-        stored = call.describe()
-        scope, key, n, step, digest = call.scope, call.key, call.n, call.step, call.digest
-        if self.find(scope, key, n, digest) is not None:
-            found = yield from self.recall(scope, key, n, step.name, digest, in_turn=step.is_async, call=stored)
-            assert found is not None
-            return self.value(found, key, step.result_type)
-        fold = self.lease.fold
-        if fold.intents and (begun := fold.intents.get(key)) is not None:
-            declared = fold.ledger[begun].data
-            recorded = Step(begun, declared.get("tool"), declared.get("digest"), None)
-            check_same(self, key, step.name, recorded, digest, stored)
-        self.consume(key)
-        yield from self.admit(scope, key, step.name, digest, waits=step.is_async)
-        if key in self.called:
-            raise UsageError(f"step {key!r} of run {self.run.id!r} is running already; give each call its own key")
-        data = call.entry()
-        self.called.add(key)
-        self.active[key] = time.monotonic()
-        try:
-            yield from self.make_sure()
-            if self.engine.tracer is None:
-                return (yield from self._act(call, data))
-            with self.engine.tracer.step(self, step, key):
-                return (yield from self._act(call, data))
-        finally:
-            self.active.pop(key, None)
-            self.called.discard(key)
-
-    def _act(self, call: StepCall, data: Data) -> Op[Any]:
-        if call.step.has_intent:
-            from holdfast.engine.workflow.effect_step import act
-
-            return (yield from act(call, data))
-        return (yield from attempts(call, data))
+        """The result of a step: the stored one, or that of executing it now."""
+        return (yield from perform(call))
 
     def is_alone(self) -> bool:
         """Whether what an async step gives need not be handed out in turn."""
         return True
-
-    def describe(
-        self, step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[list[Any], dict[str, Any], str | None]:
-        """The arguments of a call as they are stored, and a digest of them."""
-        if not args and not kwargs:
-            return [], {}, "" if step.check_args else None
-        codec = self.codec
-        trees, named = codec.encode_call(step.name, args, kwargs)
-        if not step.check_args:
-            return trees, named, None
-        return trees, named, self._digest(step, trees, named) if named else codec.short_digest([trees, named])
-
-    def _digest(self, step: StepFunction[..., Any], trees: list[Any], named: dict[str, Any]) -> str:
-        """The same for an argument that is given by its name as for one given by position."""
-        with suppress(TypeError):  # they do not fit, which the call itself will say
-            bound = step.signature.bind(*trees, **named)
-            return self.codec.short_digest([list(bound.args), bound.kwargs])
-        return self.codec.short_digest([trees, named])
 
     def value(self, found: Step, key: str, as_type: Any = None) -> Any:
         """A stored result as the value that it was."""
@@ -425,7 +372,7 @@ class Execution:
     ) -> Op[None]:
         ticket = self.submit(lines, what)
         if self.committer.send_off(ticket, told):
-            self._passing, self.unsure = ticket, ticket if gives else self.unsure
+            self.passing, self.unsure = ticket, ticket if gives else self.unsure
             return
         yield from self.settle(ticket)
         if told is not None:
@@ -449,31 +396,21 @@ class Execution:
         ):  # else it is said again later
             with suppress(Unwind):
                 yield from self._write_deferred(gate)
-        if self._passing is not None and (not self._passing.settled or self._passing.outcome is not None):
+        if self.passing is not None and (not self.passing.settled or self.passing.outcome is not None):
             with suppress(Unwind):
-                yield from self.settle(self._passing)
-            if isinstance(self._passing.outcome, HoldfastError):
-                return Aborted(self._passing.outcome)
+                yield from self.settle(self.passing)
+            if isinstance(self.passing.outcome, HoldfastError):
+                return Aborted(self.passing.outcome)
         return outcome
 
     def _check_passing(self) -> None:
         """Raise what came of the last write that nobody waited for, if it failed."""
-        if self._passing is not None and self._passing.outcome is not None:
-            self._passing.result()
+        if self.passing is not None and self.passing.outcome is not None:
+            self.passing.result()
 
     def submit(self, lines: Sequence[tuple[str, Data]], what: str = "entry", **how: Any) -> Ticket:
         """Put entries in line to be journaled."""
         return self.submitted(partial(self.lease.write, lines, what=what, **how))
-
-    def submit_one(self, kind: str, data: Data, what: str) -> Ticket:
-        """The same for one entry."""
-        try:
-            self._check_passing()
-            return self.lease.append(kind, data, what)
-        except ValueRefused:
-            raise
-        except HoldfastError as error:
-            self.unwind(Aborted(error))
 
     def submitted(self, submit: Callable[[], Ticket]) -> Ticket:
         """Have something put in line by a method of the lease."""

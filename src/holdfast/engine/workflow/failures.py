@@ -14,14 +14,20 @@ import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from types import MemberDescriptorType, ModuleType, WrapperDescriptorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
 import holdfast
 from holdfast.codec import Codec, Tree, to_text
+from holdfast.engine.access.operations import Op
 from holdfast.errors import ActionFailed, StepFailed, TypeMissing
+from holdfast.kernel.journal import Data
+from holdfast.kernel.model import Kind
+
+if TYPE_CHECKING:
+    from holdfast.engine.workflow.execution import Execution
 
 MESSAGE_CHARS = 2_000
 TRACEBACK_CHARS = 8_000
@@ -330,3 +336,10 @@ def _names_in(thing: Any) -> dict[str, Any]:
     if issubclass(type(thing), ModuleType):
         return object.__getattribute__(thing, "__dict__")  # type: ignore[no-any-return]
     return {}
+
+
+def fail(execution: Execution, key: str, data: Data, error: Exception) -> Op[int]:
+    """Journal that a call has failed for good; the number of the entry."""
+    execution.failed.append((error, key))
+    said = account_of(error, execution.codec, execution.run.journals.max_bytes)
+    return (yield from execution.write([(Kind.RAISED, {**data, "final": True, **said})]))

@@ -12,12 +12,10 @@ from uuid import UUID
 
 from holdfast.engine.access.operations import Op, Read, drive
 from holdfast.engine.argument_checks import check_texts
-from holdfast.engine.workflow.declare import current_scope
+from holdfast.engine.workflow.failures import fail
 from holdfast.engine.workflow.outcomes import Continued
 from holdfast.engine.workflow.replay import is_replaying
-from holdfast.engine.workflow.scope import Scope
-from holdfast.engine.workflow.step import fail
-from holdfast.engine.workflow.waiting import here
+from holdfast.engine.workflow.scope import Scope, current_scope, here
 from holdfast.errors import Moved, RunEnded, RunError, RunNotFound, UsageError
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import ENDED, Kind

@@ -25,12 +25,12 @@ from msgspec import Struct
 
 from holdfast.engine.workflow.outcomes import Parked, Unwind
 from holdfast.engine.workflow.replay import DIFFERS, UNCHANGED, caller, is_moot, not_come_to
+from holdfast.engine.workflow.scope import Scope, current_scope
 from holdfast.kernel.fold import Fold, name_in
 
 if TYPE_CHECKING:
     from holdfast.engine.access.operations import Op
     from holdfast.engine.workflow.execution import Execution
-    from holdfast.engine.workflow.scope import Scope
 
 # Seconds to wait, without any progress, for branches that wait for something outside of Holdfast. What was recorded
 # took no longer than the run has taken so far, so twice that is enough; but people may have taken days of it.
@@ -268,6 +268,5 @@ def _listed(keys: list[str]) -> str:
 
 def attempt(scope: Scope, key: str, name: str, digest: str | None) -> Attempt:
     """A new call, made at the line of the user's code that is being executed."""
-    from holdfast.engine.workflow.declare import current_scope
-
-    return Attempt(key, name, digest, current_scope.get() or scope, caller(), threading.get_ident())
+    here = current_scope.get()
+    return Attempt(key, name, digest, here if isinstance(here, Scope) else scope, caller(), threading.get_ident())

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, NoReturn
 
-import msgspec
 from msgspec import Struct
 
-from holdfast.engine.access.operations import drive_async
-from holdfast.engine.workflow import step_fast_path
-from holdfast.engine.workflow.declare import StepFunction, Workflow
 from holdfast.engine.workflow.outcomes import Unwind
-from holdfast.engine.workflow.step_call import StepCall
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.engine.workflow.concurrency.branches import Slot
+    from holdfast.engine.workflow.declare import Workflow
     from holdfast.engine.workflow.execution import Execution
 
 
@@ -29,19 +26,32 @@ class StepNow(Struct, frozen=True):
     idempotency_key: str
 
 
+class StepScope(Struct, frozen=True, eq=False):
+    """Inside of a step: its calls are not the run's business."""
+
+    execution: Execution
+    key: str
+    attempt: int
+
+    def check(self, what: str) -> NoReturn:
+        """Raise `UsageError`: no durable call is made inside of a step."""
+        raise UsageError(
+            f"{what} is called inside of step {self.key!r} of run {self.execution.run.id!r}; a step is one "
+            "act that is done or not: call it from the workflow instead (or a step's plain function, as "
+            "name.function)"
+        )
+
+
 class Scope:
     """Where in a run a call is made: the run's execution, and the path of branches that leads there."""
 
-    __slots__ = ("calls", "counters", "execution", "parent", "path", "slot", "step", "stopped", "unnamed")
+    __slots__ = ("calls", "counters", "execution", "parent", "path", "slot", "stopped", "unnamed")
 
-    def __init__(
-        self, execution: Execution, path: str | None, step: tuple[str, int] | None = None, parent: Scope | None = None
-    ) -> None:
+    def __init__(self, execution: Execution, path: str | None, parent: Scope | None = None) -> None:
         self.execution = execution
         if path is not None:
             self.path: str = path
         self.parent = parent
-        self.step = step  # key and attempt of the step that is running here
         self.calls = 0
         self.counters: dict[str, int] = {}
         self.unnamed: list[tuple[Scope, Callable[[], str]]] | None = None  # of the tasks that were created here
@@ -57,10 +67,6 @@ class Scope:
     def branch(self, name: str) -> Scope:
         """A scope for a branch."""
         return Scope(self.execution, f"{self.path}{name}/", parent=self)
-
-    def inside(self, key: str, attempt: int) -> Scope:
-        """A scope for what a step does, which is not the run's business."""
-        return Scope(self.execution, "", (key, attempt))
 
     def task(self, name: Callable[[], str]) -> Scope:
         """A scope for a task, which is called ``name()``: that is asked later, since a task gets its name last."""
@@ -116,49 +122,13 @@ class Scope:
             slot.take()
 
     def check(self, what: str) -> None:
-        """Raise `Unwind` if nothing new may be done here, and `UsageError` if this is inside of a step."""
-        if self.step is not None:
-            raise UsageError(
-                f"{what} is called inside of step {self.step[0]!r} of run {self.execution.run.id!r}; a step is one "
-                "act that is done or not: call it from the workflow instead (or a step's plain function, as "
-                "name.function)"
-            )
+        """Raise `Unwind` if nothing new may be done here."""
         if self.execution.outcome is not None or self.is_over:
             self.execution.count_unwind()
             raise Unwind
 
-    def call(self, step: StepFunction[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a step of the run."""
-        if self.step is not None or self.parent is not None or self.stopped or self.execution.outcome is not None:
-            self.check(f"step {step.name}")
-        if step.is_async and not self.execution.may_await:
-            workflow = self.execution.workflow
-            caller = f"workflow {workflow.name}" if not workflow.is_async else f"what calls it in {workflow.name}"
-            raise UsageError(
-                f"step {step.name} is async, and {caller} is not, so nobody awaits it; declare "
-                f"{'that' if workflow.is_async else 'the workflow'} with async def"
-            )
-        execution = self.execution
-        if step.key is None:
-            key, n = self.allot(step.name)
-        else:
-            key, n = step.key, None
-            execution.codec.refuse_secrets(msgspec.json.encode(key), f"key of step {step.name}")
-        call = StepCall(self, key, n, step, args, kwargs)
-        if step.is_plain and execution.engine.tracer is None:
-            if not step.is_async:
-                return step_fast_path.execute(call)
-            awaitable: Any = step_fast_path.execute_async(call)
-        else:
-            if not step.is_async:
-                return execution.carry_out(execution.step(call))
-            awaitable = drive_async(execution.step(call), execution.committer)
-        awaitable.__qualname__ = step.name  # what Python says was never awaited, if it was not
-        return awaitable
-
     def child(self, workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a workflow as a part of the run."""
-        self.check(f"workflow {workflow.name}")
         call = self.allot(child_name(workflow))
         return self.execution.perform(self.execution.engine.upcalls.call_child(self, call, workflow, args, kwargs))
 
@@ -166,3 +136,18 @@ class Scope:
 def child_name(workflow: Workflow[..., Any]) -> str:
     """What a workflow is called in the keys of its parent."""
     return workflow.name.replace("/", "_").replace("#", "_")
+
+
+current_scope: ContextVar[Scope | StepScope | None] = ContextVar("holdfast_scope", default=None)
+current_undo: ContextVar[StepNow | None] = ContextVar("holdfast_undo", default=None)
+driving: set[int] = set()  # the threads that execute a run now
+
+
+def here(what: str) -> Scope:
+    """The scope of the run that is being executed here; raises `UsageError` if there is none."""
+    scope = current_scope.get()
+    if scope is None:
+        raise UsageError(f"{what} works inside of a workflow that a run is driving: hf.start(workflow, ...)")
+    scope.check(what)
+    assert isinstance(scope, Scope)
+    return scope

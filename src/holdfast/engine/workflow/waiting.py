@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.engine.access.operations import Call, Nap, Op, Read
 from holdfast.engine.access.posting import post_answer
 from holdfast.engine.argument_checks import check_texts, micros_of, seconds_of
-from holdfast.engine.workflow.declare import current_scope
-from holdfast.engine.workflow.execution import Execution
-from holdfast.engine.workflow.failures import describe
+from holdfast.engine.workflow.failures import describe, fail
 from holdfast.engine.workflow.replay import caller, check_same
-from holdfast.engine.workflow.scope import Scope
-from holdfast.engine.workflow.step import fail
+from holdfast.engine.workflow.scope import Scope, here
 from holdfast.errors import TimedOut, UsageError
 from holdfast.forms import Form, Misfit, check_answer, form_differences, form_of, load_form, store_form, typed
 from holdfast.kernel.fold import Asked, Step, name_in, question_id, words_digest
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import Kind
+
+if TYPE_CHECKING:
+    from holdfast.engine.workflow.execution import Execution
 
 IN_PLACE = 1_000_000  # microseconds; shorter waits do not give the run up
 
@@ -35,15 +35,6 @@ class _Unset:
 
 
 UNSET: Any = _Unset()
-
-
-def here(what: str) -> Scope:
-    """The scope of the run that is being driven here; raises `UsageError` if there is none."""
-    scope = current_scope.get()
-    if scope is None:
-        raise UsageError(f"{what} works inside of a workflow that a run is driving: hf.start(workflow, ...)")
-    scope.check(what)
-    return scope
 
 
 def wait(

@@ -14,10 +14,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from holdfast.engine.workflow.declare import current_scope, current_undo
 from holdfast.engine.workflow.effect_step import this_step
 from holdfast.engine.workflow.outcomes import Aborted, Cancelled, Expired, Unwind
-from holdfast.engine.workflow.scope import Scope
+from holdfast.engine.workflow.scope import Scope, StepScope, current_scope, current_undo
 from holdfast.errors import ActionFailed
 from holdfast.flow.actions import web
 from holdfast.flow.actions.functions import loaded
@@ -118,7 +117,7 @@ def _identity(run: str, step: str) -> dict[str, str]:
 
 def _idempotency_key() -> str | None:
     scope = current_scope.get()
-    is_inside = (scope is not None and scope.step is not None) or current_undo.get() is not None
+    is_inside = isinstance(scope, StepScope) or current_undo.get() is not None
     return this_step().idempotency_key if is_inside else None
 
 

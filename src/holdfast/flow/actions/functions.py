@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.engine.workflow.declare import StepFunction, Workflow
+from holdfast.engine.workflow.declare import Workflow
+from holdfast.engine.workflow.step import StepFunction
 from holdfast.errors import UsageError
 
 

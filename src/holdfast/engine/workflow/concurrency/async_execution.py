@@ -35,12 +35,12 @@ from holdfast.engine.log import WARNING, tell
 from holdfast.engine.workflow.concurrency.idle import RUNS, is_busy, shielded, waits_for
 from holdfast.engine.workflow.concurrency.task_names import is_of_wait_for, task_name
 from holdfast.engine.workflow.concurrency.thread_bridge import current_bridge, waiting_here
-from holdfast.engine.workflow.declare import Workflow, current_scope, driving
+from holdfast.engine.workflow.declare import Workflow
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.outcomes import Aborted, Expired, Outcome, Raised, Released, Returned, Suspended, Unwind
 from holdfast.engine.workflow.replay_gate import BUSY, IDLE, OUTSIDE, Attempt, Gate
-from holdfast.engine.workflow.scope import Scope
-from holdfast.engine.workflow.step_call import StepCall
+from holdfast.engine.workflow.scope import Scope, current_scope, driving
+from holdfast.engine.workflow.step import StepCall
 from holdfast.engine.workflow.waiting import IN_PLACE
 from holdfast.errors import UsageError
 from holdfast.kernel.clock import SystemClock
@@ -242,7 +242,7 @@ class AsyncExecution(Execution):
 
     def borrow(self, scope: Scope, key: str) -> None:
         here = current_scope.get()
-        if here is not scope and here is not None:
+        if here is not scope and isinstance(here, Scope):
             self._borrowed[key] = here.path
 
     def lost_with(self, losers: Sequence[Scope]) -> list[str]:
@@ -269,7 +269,7 @@ class AsyncExecution(Execution):
         self._parked[future] = key, until
         self.waits[key] = until
         here = current_scope.get()
-        self._awaited_at[key] = here.path if here is not None else ""
+        self._awaited_at[key] = here.path if isinstance(here, Scope) else ""
         if until is not None and isinstance(self.clock, SystemClock):
             delay = max(until - self.clock.now(), 0) / 1_000_000
             timer = self._loop.call_later(delay, _wake, future)
@@ -602,8 +602,9 @@ def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
         context: Context | None = None,
         **more: Any,
     ) -> Any:
-        scope = context.get(current_scope) if context is not None else current_scope.get()
-        execution = scope.execution if scope is not None and scope.step is None else None
+        around = context.get(current_scope) if context is not None else current_scope.get()
+        scope = around if isinstance(around, Scope) else None  # inside of a step tasks are its own business
+        execution = scope.execution if scope is not None else None
         inside = isinstance(execution, AsyncExecution) and execution.is_on(loop)
         made: list[Any] = []
         shared = inside and is_of_wait_for(sys._getframe(1))

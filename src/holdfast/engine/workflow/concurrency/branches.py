@@ -51,10 +51,8 @@ from msgspec import Struct
 
 from holdfast.engine.argument_checks import check_options
 from holdfast.engine.workflow.concurrency.async_execution import AsyncExecution
-from holdfast.engine.workflow.declare import current_scope
 from holdfast.engine.workflow.outcomes import Unwind
-from holdfast.engine.workflow.scope import Scope
-from holdfast.engine.workflow.waiting import here
+from holdfast.engine.workflow.scope import Scope, current_scope, here
 from holdfast.errors import UsageError
 
 MAX_THREADS = 32

@@ -24,11 +24,10 @@ from holdfast.engine.workflow.concurrency.branches import (
     start,
     start_in,
 )
-from holdfast.engine.workflow.declare import current_scope
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.failures import describe
 from holdfast.engine.workflow.replay import DIFFERS, UNCHANGED
-from holdfast.engine.workflow.scope import Scope
+from holdfast.engine.workflow.scope import Scope, current_scope
 from holdfast.engine.workflow.waiting import timer
 from holdfast.errors import TimedOut, UsageError
 from holdfast.kernel.journal import Data
