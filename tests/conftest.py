@@ -24,6 +24,7 @@ from holdfast import Holdfast
 from holdfast.errors import StoreUnusable
 from holdfast.stores import memory, open_store
 from holdfast.stores.postgres.store import TABLES, PostgresStore
+from holdfast.stores.sqlite import file as sqlite_file
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash
 
@@ -53,6 +54,17 @@ settings.register_profile(
 settings.register_profile("quick", parent=settings.get_profile("all"), max_examples=25)
 settings.register_profile("torture", parent=settings.get_profile("all"), max_examples=2_000, derandomize=False)
 settings.load_profile(sizes.PROFILE)
+
+
+@pytest.fixture(autouse=True)
+def _closed_stores() -> Iterator[None]:
+    """See that a test closes what it opens: some Pythons warn of it only when they collect garbage, in another test."""
+    before = set(sqlite_file._stores)
+    yield
+    left = set(sqlite_file._stores) - before
+    for store in left:
+        store.drop()
+    assert not left, "the test has left SQLite stores open; open them with `with`, or close them"
 
 
 # --- Folders ----------------------------------------------------------------------------------------------------------

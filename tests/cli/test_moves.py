@@ -1,6 +1,7 @@
 """`holdfast move`, and schedules that are made at the command line."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,9 @@ def target(memdir: Path) -> str:
 
 
 @pytest.fixture
-def hf(url: str, call: Call) -> Holdfast:
-    return holdfast.open(url)
+def hf(url: str, call: Call) -> Iterator[Holdfast]:
+    with holdfast.open(url) as hf:
+        yield hf
 
 
 def by_hand(hf: Holdfast, *names: str) -> None:

@@ -380,8 +380,8 @@ class Clock(SystemClock):
 
     at = 1_000_000
 
-    def now(self) -> int:
-        return self.at
+    def now_ns(self) -> int:
+        return self.at * 1000
 
 
 class Twin:

@@ -150,7 +150,8 @@ def test_a_request_that_is_in_vain_is_given_up_while_nothing_comes(server: Any) 
 
     how: dict[str, Any] = {"headers": {}, "params": {}, "json": None, "body": None, "follow_redirects": False}
     with pytest.raises(KeyboardInterrupt):
-        web.request("GET", f"http://127.0.0.1:{server.server_port}/drip", timeout=60, keep_on=stop, **how)
+        request = web.Request("GET", f"http://127.0.0.1:{server.server_port}/drip", **how)
+        web.send(request, timeout=60, keep_on=stop)
 
 
 def test_an_encoding_that_is_none_of_text_is_an_error(load: Any, mem: Holdfast, server: Any) -> None:

@@ -10,54 +10,22 @@ import sys
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
-from math import isfinite
-from types import NoneType
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from holdfast.codec.refused import Refused
-from holdfast.codec.tree import TAG, Tree, from_base64, to_base64
+from holdfast.codec.tree import PLAIN_WRITERS, TAG, Tree, Writer, check_text, from_base64, to_base64, write_float
 
-Writer = Callable[[Any, int], Tree]
 Reader = Callable[[dict[str, Any]], Any]
 
-# Other readers of JSON know no integers beyond 64 bits.
-_INT_LIMIT = 2**63
 _MICROSECOND = timedelta(microseconds=1)
 _PATHS = ("PosixPath", "PurePosixPath", "PureWindowsPath", "WindowsPath")
 
 
-def check_text(text: str) -> str:
-    """The text itself; refused if it is not valid Unicode."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise Refused("text with a lone surrogate cannot be stored") from None
-    return text
-
-
-def _same(value: Any, _depth: int) -> Tree:
-    return value  # type: ignore[no-any-return]
-
-
-def _write_str(value: str, _depth: int) -> Tree:
-    return check_text(value)
-
-
-def _write_int(value: int, _depth: int) -> Tree:
-    # Hexadecimal, because Python limits the length of decimal conversions.
-    return value if -_INT_LIMIT <= value < _INT_LIMIT else {TAG: "int", "v": hex(value)}
-
-
-def _write_float(value: float, _depth: int) -> Tree:
-    return value if isfinite(value) else {TAG: "float", "v": repr(value)}
-
-
 def _write_complex(value: complex, depth: int) -> Tree:
-    return {TAG: "complex", "v": [_write_float(value.real, depth), _write_float(value.imag, depth)]}
+    return {TAG: "complex", "v": [write_float(value.real, depth), write_float(value.imag, depth)]}
 
 
 def _write_bytes(value: bytes | bytearray, _depth: int) -> Tree:
@@ -101,11 +69,7 @@ def _write_path(value: Any, _depth: int) -> Tree:
 
 
 WRITERS: dict[type, Writer] = {
-    NoneType: _same,
-    bool: _same,
-    str: _write_str,
-    int: _write_int,
-    float: _write_float,
+    **PLAIN_WRITERS,
     complex: _write_complex,
     bytes: _write_bytes,
     bytearray: _write_bytes,

@@ -13,7 +13,8 @@ A tree is what JSON can say. A dict that has the key ``$`` is a *tag*: it stands
     {"$": "secret", "n": name, "t": token, "e": 1}      never its value; "e" only of one from the environment
     {"$": "datetime", "v": "2024-…", "z": zone, "o": 1} and the other scalars; see `scalars`
 
-The readers here are for tools: `raw` shows a tree to a person, `digest` compares two.
+What JSON itself can say is written here. The readers are for tools: `raw` shows a tree to a person, `digest` compares
+two.
 """
 
 from __future__ import annotations
@@ -21,16 +22,60 @@ from __future__ import annotations
 import binascii
 from collections.abc import Callable
 from datetime import timedelta, timezone
+from math import isfinite
+from types import NoneType
 from typing import Any, TypeAlias
 
 import msgspec
 
+from holdfast.codec.refused import Refused
+
 Tree: TypeAlias = "bool | int | float | str | list[Tree] | dict[str, Tree] | None"
 
+Writer = Callable[[Any, int], Tree]
+
 TAG = "$"
+# Other readers of JSON know no integers beyond 64 bits.
+_INT_LIMIT = 2**63
 
 _sorted_json = msgspec.json.Encoder(order="deterministic").encode
 _blake2b: Any = None
+
+
+def check_text(text: str) -> str:
+    """The text itself; refused if it is not valid Unicode."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise Refused("text with a lone surrogate cannot be stored") from None
+    return text
+
+
+def _same(value: Any, _depth: int) -> Tree:
+    return value  # type: ignore[no-any-return]
+
+
+def _write_str(value: str, _depth: int) -> Tree:
+    return check_text(value)
+
+
+def _write_int(value: int, _depth: int) -> Tree:
+    # Hexadecimal, because Python limits the length of decimal conversions.
+    return value if -_INT_LIMIT <= value < _INT_LIMIT else {TAG: "int", "v": hex(value)}
+
+
+def write_float(value: float, _depth: int) -> Tree:
+    return value if isfinite(value) else {TAG: "float", "v": repr(value)}
+
+
+PLAIN_WRITERS: dict[type, Writer] = {
+    NoneType: _same,
+    bool: _same,
+    str: _write_str,
+    int: _write_int,
+    float: write_float,
+}
 
 
 def canonical(tree: Tree) -> bytes:

@@ -19,10 +19,10 @@ from holdfast.codec.frame import to_text
 from holdfast.codec.readonly import ReadOnlyDict, ReadOnlyList, ReadOnlySet, original
 from holdfast.codec.refused import Damaged, Refused, TooDeep, key_part
 from holdfast.codec.registry import Custom, Entry, Registry, Upgrades
-from holdfast.codec.scalars import READERS, WRITERS, Writer, check_text, late_writer
+from holdfast.codec.scalars import READERS, WRITERS, late_writer
 from holdfast.codec.scrub import Scrub
 from holdfast.codec.shapes import EnumShape, Shape
-from holdfast.codec.tree import TAG, Tree, canonical, digest, raw, short_digest
+from holdfast.codec.tree import TAG, Tree, Writer, canonical, check_text, digest, raw, short_digest
 from holdfast.errors import NotStorable, TypeMissing, UsageError
 from holdfast.secret import Lookup, Secret, exposed, from_tag, known_values, to_tag
 from holdfast.secret import names as secret_names

@@ -21,7 +21,7 @@ from holdfast.graph.draw.run_path import path_of, topology_of
 from holdfast.graph.draw.svg_path import Path
 from holdfast.graph.execute import on_loop, plainly
 from holdfast.graph.execution import Running
-from holdfast.graph.model import Definition, Edge, Join, Node, Quorum, Router
+from holdfast.graph.model import Definition, Edge, Node, Quorum, Router
 from holdfast.graph.nodes import node_of
 from holdfast.graph.plan import EDIT, Plan, begun
 from holdfast.graph.state import Held, StateType, as_mapping
@@ -128,7 +128,7 @@ class Graph(Workflow[[Any], Any]):
         where = place or caller()
 
         def declare(function: Any) -> Any:
-            self._add(function, name, 1, where, undo=undo, join=join, until=until, writes=writes)
+            self._add(function, where, name=name, undo=undo, join=join, until=until, writes=writes)
             return function
 
         return declare(function) if function is not None else declare
@@ -156,8 +156,8 @@ class Graph(Workflow[[Any], Any]):
         where = place or caller()
 
         def declare(function: F) -> F:
-            how: dict[str, Any] = {"undo": undo, "join": join, "writes": writes}
-            self._add(function, name, 2, where, kind="map", over=over, limit=limit, reduce=reduce, **how)
+            how: dict[str, Any] = {"name": name, "undo": undo, "join": join, "writes": writes}
+            self._add(function, where, kind="map", over=over, limit=limit, reduce=reduce, **how)
             return function
 
         return declare
@@ -188,7 +188,7 @@ class Graph(Workflow[[Any], Any]):
             return _later(ended, make) if hasattr(ended, "__await__") else make(ended)
 
         run.__name__ = run.__qualname__ = name
-        self._add(run, name, 1, place or caller(), kind="graph", join=join, writes=writes)
+        self._add(run, place or caller(), name=name, kind="graph", join=join, writes=writes)
 
     def _shared(self, graph: Graph, state: Any) -> dict[str, Any]:
         return {name: value for name, value in as_mapping(state).items() if name in graph.state.fields}
@@ -259,19 +259,8 @@ class Graph(Workflow[[Any], Any]):
             raise UsageError(f"graph {self.name}: {node!r} is not one of its nodes; declare it with @graph.node first")
         return found[0]
 
-    def _add(
-        self,
-        function: Callable[..., Any],
-        name: str | None,
-        given: int,
-        place: str,
-        *,
-        undo: Callable[..., Any] | None = None,
-        join: Join = "all",
-        writes: Iterable[str] | None = None,
-        **how: Any,
-    ) -> None:
-        node = node_of(self.name, function, name, given, place, undo=undo, join=join, writes=writes, **how)
+    def _add(self, function: Callable[..., Any], place: str, **how: Any) -> None:
+        node = node_of(self.name, function, place, **how)
         if node.name in self._nodes:
             known = self._nodes[node.name].place
             raise UsageError(f"graph {self.name} has a node {node.name!r} already, at {known}")

@@ -37,16 +37,15 @@ def quorum(count: int) -> Quorum:
 def node_of(
     graph: str,
     function: Callable[..., Any],
-    name: str | None,
-    given: int,
     place: str,
     *,
+    name: str | None = None,
     undo: Callable[..., Any] | None = None,
     join: Join = "all",
     writes: Iterable[str] | None = None,
     **how: Any,
 ) -> Node:
-    """A node, checked. ``given`` is how many arguments its function is always called with."""
+    """A node, checked. ``how`` are further fields of `Node`."""
     if not callable(function):
         raise UsageError(f"graph {graph}: a node is a function of the state, not {function!r}")
     name = name if name is not None else getattr(function, "__name__", "")
@@ -62,7 +61,7 @@ def node_of(
         function=function,
         place=place,
         is_async=_is_async(function),
-        takes_context=_takes_context(graph, name, function, given),
+        takes_context=_takes_context(graph, name, function, 2 if how.get("kind") == "map" else 1),
         join=join,
         undo=name_of(undo) if undo is not None else None,
         writes=tuple(writes) if writes is not None else None,

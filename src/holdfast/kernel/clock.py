@@ -6,41 +6,50 @@ import os
 import time
 from functools import cache
 from hashlib import blake2b
-from typing import Protocol
 
 
-class Clock(Protocol):
+class Clock:
     """What the rest of Holdfast asks for time, sleep and randomness."""
 
     @property
     def boot(self) -> int:
         """Names this boot of the machine. Two readings of `monotonic` can be compared only if it is the same."""
+        raise NotImplementedError
 
-    def now(self) -> int:
-        """Microseconds since 1970, UTC."""
+    def now_ns(self) -> int:
+        """Nanoseconds since 1970, UTC."""
+        raise NotImplementedError
 
-    def monotonic(self) -> int:
-        """Microseconds on a clock that nobody can set. It stands still while the machine sleeps."""
+    def monotonic_ns(self) -> int:
+        """Nanoseconds on a clock that nobody can set. It stands still while the machine sleeps."""
+        raise NotImplementedError
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
+        raise NotImplementedError
 
     def random_bytes(self, n: int) -> bytes:
         """Unpredictable bytes, for ids, keys and nonces."""
+        raise NotImplementedError
+
+    def now(self) -> int:
+        """Microseconds since 1970, UTC."""
+        return self.now_ns() // 1000
+
+    def monotonic(self) -> int:
+        """Microseconds on the clock that nobody can set."""
+        return self.monotonic_ns() // 1000
 
 
-class SystemClock:
+class SystemClock(Clock):
     """The machine's clock and its random source."""
+
+    now_ns = staticmethod(time.time_ns)
+    monotonic_ns = staticmethod(time.monotonic_ns)
 
     @property
     def boot(self) -> int:
         return _boot()
-
-    def now(self) -> int:
-        return time.time_ns() // 1000
-
-    def monotonic(self) -> int:
-        return time.monotonic_ns() // 1000
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)

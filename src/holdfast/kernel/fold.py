@@ -158,11 +158,6 @@ class Fold:
 
     def add(self, seq: int, kind: str, at: int, data: Data) -> None:
         """Take the next entry. An unknown kind raises `RunDamaged`: a newer Holdfast wrote it."""
-        if kind == "done" and "intent" not in data:  # most entries are that, and no effect
-            self.on_done(seq, at, data)
-            self.log.append((seq, kind, at, data))
-            self.seq = seq
-            return
         enter = _ENTER.get(kind)
         if enter is None:
             if kind not in _KNOWN:
@@ -172,14 +167,9 @@ class Fold:
                 self._rewind(data["to"])
             return
         self.seq = seq
-        if kind in _EFFECTS:
-            begun = self.intents.get(data["key"]) if kind == Kind.INTENDED and "again" not in data else None
-            if begun is not None:
-                self.ledger[begun] = _settle(self.ledger[begun], "repeated", self.ledger[begun].error)
-            enter(self, seq, at, data)
+        enter(self, seq, at, data)
+        if kind in _EFFECTS or "intent" in data:
             self._record_effect(seq, kind, at, data)
-        else:
-            enter(self, seq, at, data)
         self.log.append((seq, kind, at, data))
 
     @property
@@ -240,6 +230,9 @@ class Fold:
             self.started[data["key"]] = seq
 
     def on_intended(self, seq: int, at: int, data: Data) -> None:
+        begun = self.intents.get(data["key"]) if "again" not in data else None
+        if begun is not None:
+            self.ledger[begun] = _settle(self.ledger[begun], "repeated", self.ledger[begun].error)
         self.intents[data["key"]] = data.get("again", seq)
         if (failed := self.attempts.get(data["key"])) is not None:
             self.attempts[data["key"]] = Attempt(failed.count, failed.until, begun=True)
@@ -421,9 +414,7 @@ _ENTER: dict[str, Callable[[Fold, int, int, Data], None]] = {
     Kind.FAILED: Fold.on_failed,
     Kind.CANCELLED: Fold.on_cancelled,
 }
-_EFFECTS = frozenset(
-    {Kind.FORKED, Kind.INTENDED, Kind.MARKED, Kind.CHILD, Kind.DONE, Kind.RAISED, Kind.RESOLVED, Kind.UNDONE}
-)
+_EFFECTS = frozenset({Kind.FORKED, Kind.INTENDED, Kind.MARKED, Kind.CHILD, Kind.UNDONE})
 
 
 _KNOWN = frozenset(Kind)

@@ -6,10 +6,12 @@ import random
 import threading
 from typing import Any
 
+from holdfast.kernel.clock import Clock
+
 START = 1_700_000_000_000_000  # in November 2023
 
 
-class ManualClock:
+class ManualClock(Clock):
     """A `holdfast.kernel.clock.Clock` for tests. It may be shared by many handles and threads.
 
     Two clocks with the same seed give the same bytes, so a test that uses one is the same each time.
@@ -31,13 +33,13 @@ class ManualClock:
         """Which boot of the machine it is; see `reboot`."""
         return self._boot
 
-    def now(self) -> int:
-        """Microseconds since 1970, UTC."""
-        return self._now
+    def now_ns(self) -> int:
+        """Nanoseconds since 1970, UTC."""
+        return self._now * 1000
 
-    def monotonic(self) -> int:
-        """Microseconds that pass as this clock advances, and not when it is set."""
-        return self._now - self._ahead
+    def monotonic_ns(self) -> int:
+        """Nanoseconds that pass as this clock advances, and not when it is set."""
+        return (self._now - self._ahead) * 1000
 
     def set_ahead(self, seconds: float) -> None:
         """Set the clock forward, or back, while no time passes: as a person does, or a machine that has slept."""

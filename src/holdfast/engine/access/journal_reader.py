@@ -6,7 +6,7 @@ the entry; what was erased on request is `Redacted`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -28,8 +28,9 @@ from holdfast.codec import (
     to_text,
 )
 from holdfast.errors import KeyMissing, NoCheckpoint, Redacted, RunDamaged, RunNotFound
+from holdfast.kernel.clock import new_uid
 from holdfast.kernel.fold import Fold
-from holdfast.kernel.journal import Data, is_live, live_ranges, next_entry, segments, verify
+from holdfast.kernel.journal import Data, genesis, is_live, live_ranges, next_entry, segments, verify
 from holdfast.kernel.model import Create, Entry, Item, Kind, RunRecord
 from holdfast.stores.protocol import Store
 
@@ -102,6 +103,27 @@ class Journals:
         if encrypted:
             payload = self._key(uid).seal(payload, f"{uid}/{place}".encode(), self.store.clock)
         return payload
+
+    def new_record(
+        self, now: int, id: str | Callable[[str], str], *, root: bytes | None = None, **facts: Any
+    ) -> RunRecord:
+        """The record of a new run; ``id`` may be a function of its uid. ``root`` is the entry that a fork follows."""
+        uid = new_uid(self.store.clock, now)
+        key = self.new_key(uid)
+        return RunRecord(
+            uid=uid,
+            id=id if isinstance(id, str) else id(uid),
+            created_at=now,
+            root=genesis(uid) if root is None else root,
+            key_id=key.key_id if key else None,
+            key_blob=key.blob if key else None,
+            **facts,
+        )
+
+    def first_entry(self, record: RunRecord, kind: str, data: Data, what: str, state: int | None = None) -> Entry:
+        """The first entry of a new run."""
+        payload = self.seal(record.uid, record.key_id is not None, f"{record.base}/{kind}", data, what)
+        return next_entry(record.root, record.base, kind, record.created_at, state, payload)
 
     def create(self, record: RunRecord, entries: tuple[Entry, ...]) -> Create:
         """What makes a run. Neither its id nor what it can be found by may hold the value of a secret."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct
+
 from holdfast.codec import Tree
 from holdfast.engine.access.operations import Op, Read, Settle
 from holdfast.engine.argument_checks import check_seq, check_texts
@@ -16,7 +18,6 @@ from holdfast.engine.control.edit import edited_text
 from holdfast.engine.workflow.declare import registered
 from holdfast.errors import NoCheckpoint, Redacted, RunExists, UsageError
 from holdfast.forms import check_answer, load_form
-from holdfast.kernel.clock import new_uid
 from holdfast.kernel.fold import Fold
 from holdfast.kernel.journal import Data, fork_lineage, fork_rewinds, next_entry
 from holdfast.kernel.model import Create, Kind, RunRecord, Status
@@ -28,6 +29,18 @@ if TYPE_CHECKING:
 # What a fork of the head takes over although it is not in the journal yet. A cancel and a message are the origin's own.
 _ACKNOWLEDGED = frozenset({Kind.ANSWERED, Kind.DECLINED, Kind.MARKED})
 Point = int | Literal["failure"] | None
+
+
+class Way(Struct, frozen=True):
+    """Where a fork begins, and how it differs: see `fork`."""
+
+    at: Point = None
+    id: str | None = None
+    input: Mapping[str, Any] | None = None
+    results: Mapping[str, Any] | None = None
+    answers: Mapping[str, Any] | None = None
+    edit: Any = None
+    by: str | None = None
 
 
 def fork(
@@ -62,12 +75,10 @@ def fork_each(run: HeldRun, ways: Sequence[Mapping[str, Any]]) -> Op[list[HeldRu
     record, pending = yield from run.pending()
     creates: list[Create] = []
     for way in ways:
-        unknown = set(way) - {"at", "id", "input", "results", "answers", "edit", "by"}
+        unknown = set(way) - set(Way.__struct_fields__)
         if unknown:
-            raise UsageError(
-                f"fork has no {', '.join(sorted(unknown))}; it takes at, id, input, results, answers, edit, by"
-            )
-        creates.append((yield Read(lambda way=way: _create(run, record, pending, **way))))
+            raise UsageError(f"fork has no {', '.join(sorted(unknown))}; it takes {', '.join(Way.__struct_fields__)}")
+        creates.append((yield Read(_create, run, record, pending, Way(**way))))
     tickets = [run.committer.submit(create) for create in creates]
     made: list[HeldRun] = []
     taken: str | None = None
@@ -83,20 +94,10 @@ def fork_each(run: HeldRun, ways: Sequence[Mapping[str, Any]]) -> Op[list[HeldRu
     return made
 
 
-def _create(
-    run: HeldRun,
-    record: RunRecord,
-    pending: Sequence[Line],
-    at: Point = None,
-    id: str | None = None,
-    input: Mapping[str, Any] | None = None,
-    results: Mapping[str, Any] | None = None,
-    answers: Mapping[str, Any] | None = None,
-    edit: Any = None,
-    by: str | None = None,
-) -> Create:
+def _create(run: HeldRun, record: RunRecord, pending: Sequence[Line], way: Way) -> Create:
+    at, input, by = way.at, way.input, way.by
     check_texts(by=by)
-    changed = {**(results or {}), **_checked(run, record, answers or {})}
+    changed = {**(way.results or {}), **_checked(run, record, way.answers or {})}
     point, again = _point(run, record, at, bool(input), list(changed))
     _check_not_undone(run, record, point)
     again = [key for key in again if key not in changed]
@@ -104,9 +105,6 @@ def _create(
     given_since = [(kind, data) for _, kind, _, data in pending if is_head and kind in _ACKNOWLEDGED]
     origin, shared = run.journals.entry(record, point)
     now = run.store.clock.now()
-    uid = new_uid(run.store.clock, now)
-    fork_id = check_id(id if id is not None else f"{run.id[:490]}.fork-{uid[-8:]}")
-    key = run.journals.new_key(uid)
     data: Data = {"from": record.id, "origin": origin, "at": point}
     if by is not None:
         data["by"] = by
@@ -119,34 +117,30 @@ def _create(
         given["deadline"] = now + round(seconds * 1_000_000)
     if given:
         data["input"] = given
-    payload = run.journals.seal(uid, key is not None, f"{point + 1}/{Kind.FORKED}", data, "fork")
     state = shared.seq if shared.kind == Kind.SAVED else shared.state
-    entries = [next_entry(shared.hash, point + 1, Kind.FORKED, now, state, payload)]
-    chapter = run.journals.chapter(record, point)
     waiting = record.queue is None and (
         shared.kind == Kind.ASKED or (point == record.seq and record.status is Status.WAITING)
     )
-    child = RunRecord(
-        uid=uid,
-        id=fork_id,
-        created_at=now,
+    child = run.journals.new_record(
+        now,
+        check_id(way.id) if way.id is not None else lambda uid: f"{run.id[:490]}.fork-{uid[-8:]}",
         root=shared.hash,
         base=point + 1,
         workflow=record.workflow,
         tags=record.tags,
         lineage=fork_lineage(record, point),
-        key_id=key.key_id if key else None,
-        key_blob=key.blob if key else None,
         queue=record.queue,
         status=Status.WAITING if waiting and not _answers(given_since) else Status.READY,
         rewinds=fork_rewinds(record, point),
-        chapter=chapter,
+        chapter=run.journals.chapter(record, point),
     )
+    entries = [run.journals.first_entry(child, Kind.FORKED, data, "fork", state)]
     entries += run.journals.next_entries(ending(child, entries), given_since, now, state, "fork", acknowledged=True)
-    if edit is not None:
-        text, snapshot = edited_text(run, record, point, edit)
+    if way.edit is not None:
+        text, snapshot = edited_text(run, record, point, way.edit)
         seq = entries[-1].seq + 1
-        payload = run.journals.seal_text(uid, key is not None, f"{seq}/{Kind.SAVED}", text, "state")
+        place = f"{seq}/{Kind.SAVED}"
+        payload = run.journals.seal_text(child.uid, child.key_id is not None, place, text, "state")
         begins = seq if snapshot is None else snapshot
         entries.append(next_entry(entries[-1].hash, seq, Kind.SAVED, now, begins, payload))
     return run.journals.create(child, tuple(entries))

@@ -247,7 +247,7 @@ def finish_rollback(run: HeldRun, lease: Lease) -> Op[RollbackReport]:
             lines.append((Kind.FAILED, rolling.failure))
         elif rolling.cancelled is not None:
             lines.append((Kind.CANCELLED, rolling.cancelled))
-        ticket = lease.write(lines, change=rewind, state=state, moves_state=True)
+        ticket = lease.write(lines, change=rewind, state=state)
     yield from run.settle(lease, ticket)
     return _report(lease.fold, rolling.to, rolling.plan)
 

@@ -115,15 +115,14 @@ def _drive(
     from holdfast.engine.workflow.inputs import QUEUE, Beginning, Place
 
     parent = {"uid": execution.run.uid, "id": execution.run.id, "key": key}
-    place = Place(execution.lease.record.queue or QUEUE, execution.lease.record.priority)
+    record = execution.lease.record
+    place = Place(record.queue or QUEUE, record.priority, parent=parent, depth=depth)
     try:
         run, lease = yield from begin(
             Client(execution.engine, is_async=execution.run.is_async),
             Beginning.of(workflow, given, None),
             id,
             held=True,
-            parent=parent,
-            depth=depth,
             place=place,
         )
         if lease is None and (yield Read(run.read_record)).parent != execution.run.uid:

@@ -28,9 +28,8 @@ from holdfast.engine.workflow.declare import Workflow
 from holdfast.engine.workflow.inputs import PLACE, QUEUE, Beginning, Input, Place
 from holdfast.engine.workflow.scope import StepScope, current_scope
 from holdfast.errors import DefinitionChanged, HoldfastError, UsageError
-from holdfast.kernel.clock import new_uid
 from holdfast.kernel.fold import Fold
-from holdfast.kernel.journal import Data, genesis, next_entry
+from holdfast.kernel.journal import Data
 from holdfast.kernel.model import Create, Entry, Kind, RunRecord, Status
 from holdfast.kernel.rules import check_here, check_id
 
@@ -57,8 +56,8 @@ def start(
     begun at once, whatever limits the queue has; they hold for what workers take.
     """
     beginning = checked(client, workflow, args, kwargs, deadline)
-    place = checked_place(queue)
-    run, lease = yield from begin(client, beginning, id, held=True, tags=tags_of(tags), place=place)
+    place = checked_place(queue, tags=tags)
+    run, lease = yield from begin(client, beginning, id, held=True, place=place)
     run.adopted = True
     yield from drive_on(run, lease)
     return run
@@ -93,7 +92,7 @@ def enqueue(
     it is there, and workers are told, if and only if and when you commit; until then its handle knows no such run.
     """
     beginning = checked(client, workflow, args, kwargs, deadline)
-    place = checked_place(queue, priority, key, delay, client.store.clock.now())
+    place = checked_place(queue, priority, key, delay, client.store.clock.now(), tags=tags)
     check_dedup(id, dedup, ttl)
     guest = (yield from join(client, within)) if within is not None else None
     if dedup is not None:
@@ -104,27 +103,18 @@ def enqueue(
             check_here(record)
             return client.run(record.id, record.uid)
     if guest is not None:
-        return (yield from _begin_within(client, guest, beginning, id, tags_of(tags), place, alike=dedup is not None))
-    run, _ = yield from begin(
-        client, beginning, id, held=False, tags=tags_of(tags), place=place, alike=dedup is not None
-    )
+        return (yield from _begin_within(client, guest, beginning, id, place, alike=dedup is not None))
+    run, _ = yield from begin(client, beginning, id, held=False, place=place, alike=dedup is not None)
     client.engine.bell.ring()
     return run
 
 
 def _begin_within(
-    client: Client,
-    guest: Guest,
-    beginning: Beginning,
-    id: str | None,
-    tags: dict[str, str],
-    place: Place,
-    *,
-    alike: bool,
+    client: Client, guest: Guest, beginning: Beginning, id: str | None, place: Place, *, alike: bool
 ) -> Op[HeldRun]:
     """The run of that id, made in a transaction of the user's own if there is none."""
     engine = client.engine
-    create, _ = create_of(engine, beginning, check_id(id) if id is not None else None, None, tags, place)
+    create, _ = create_of(engine, beginning, check_id(id) if id is not None else None, None, place)
     record = yield from through(guest.create(create))
     run = client.run(record.id, record.uid)
     run.promised = True
@@ -135,13 +125,15 @@ def _begin_within(
     return run
 
 
-def checked_place(queue: Any, priority: Any = 0, lane: Any = None, delay: Any = None, now: int = 0) -> Place:
+def checked_place(
+    queue: Any, priority: Any = 0, lane: Any = None, delay: Any = None, now: int = 0, tags: Any = None
+) -> Place:
     """Where a run is to stand; raises `UsageError`."""
     check_queue(queue)
     check_priority(priority)
     check_texts(key=lane)
     at = moment_of("delay", delay, now) if delay is not None else 0
-    return Place(queue, priority, lane, at if at > now else None)
+    return Place(queue, priority, lane, at if at > now else None, tags_of(tags))
 
 
 def checked(client: Client, workflow: Any, args: tuple[Any, ...], kwargs: dict[str, Any], deadline: Any) -> Beginning:
@@ -166,10 +158,7 @@ def begin(
     id: str | None,
     *,
     held: bool,
-    tags: dict[str, str] | None = None,
     place: Place = PLACE,
-    parent: Data | None = None,
-    depth: int = 0,
     alike: bool = False,
 ) -> Op[tuple[HeldRun, Lease | None]]:
     """The run of that id, made if there is none; with the lease, if it was made to be held.
@@ -185,7 +174,7 @@ def begin(
                 yield Read(_check_same, engine, record, beginning)
             return client.run(record.id, record.uid), None
     worker = (yield Read(engine.worker.ready)) if held else None
-    create, data = create_of(engine, beginning, id, worker, tags or {}, place, parent, depth)
+    create, data = create_of(engine, beginning, id, worker, place)
     ticket = engine.committer.submit(create)
     try:
         record = yield Settle(ticket)
@@ -219,52 +208,35 @@ def _let_go_unseen(client: Client, record: RunRecord, ticket: Ticket, interrupt:
 
 
 def create_of(
-    engine: Engine,
-    beginning: Beginning,
-    id: str | None,
-    worker: str | None,
-    tags: dict[str, str],
-    place: Place,
-    parent: Data | None = None,
-    depth: int = 0,
+    engine: Engine, beginning: Beginning, id: str | None, worker: str | None, place: Place
 ) -> tuple[Create, Data]:
     """What makes the run, and what its first entry says."""
-    clock, given = engine.store.clock, beginning.given
-    now = clock.now()
-    uid = new_uid(clock, now)
-    key = engine.journals.new_key(uid)
+    now, given = engine.store.clock.now(), beginning.given
     data: Data = {"definition": given.digest, "args": given.args, "kwargs": given.kwargs, "version": beginning.version}
     data["module"] = beginning.module
     seconds = beginning.deadline
     if seconds is not None:
         data |= {"deadline": (place.wake_at or now) + round(seconds * 1_000_000), "seconds": seconds}
-    if parent is not None:
-        data |= {"parent": parent, "depth": depth}
+    if place.parent is not None:
+        data |= {"parent": place.parent, "depth": place.depth}
     if engine.tracer is not None:
         data["trace"] = engine.tracer.context()
-    payload = engine.journals.seal(
-        uid, key is not None, f"0/{Kind.CREATED}", data, f"arguments of {beginning.workflow}"
-    )
-    root = genesis(uid)
-    record = RunRecord(
-        uid=uid,
-        id=id if id is not None else f"{beginning.workflow[:480]}-{uid}",
-        created_at=now,
-        root=root,
+    record = engine.journals.new_record(
+        now,
+        id if id is not None else lambda uid: f"{beginning.workflow[:480]}-{uid}",
         workflow=beginning.workflow,
-        tags=tags,
-        key_id=key.key_id if key else None,
-        key_blob=key.blob if key else None,
+        tags=place.tags,
         queue=place.queue,
         priority=place.priority,
         lane=place.lane,
-        parent=parent["uid"] if parent else None,
+        parent=place.parent["uid"] if place.parent else None,
         status=Status.RUNNING if worker else Status.WAITING if place.wake_at is not None else Status.READY,
         epoch=1 if worker else 0,
         worker=worker,
         wake_at=place.wake_at,
     )
-    return engine.journals.create(record, (next_entry(root, 0, Kind.CREATED, now, None, payload),)), data
+    first = engine.journals.first_entry(record, Kind.CREATED, data, f"arguments of {beginning.workflow}")
+    return engine.journals.create(record, (first,)), data
 
 
 def _check_same(engine: Engine, record: RunRecord, beginning: Beginning, first: Entry | None = None) -> None:

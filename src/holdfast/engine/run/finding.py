@@ -13,8 +13,6 @@ from holdfast.engine.argument_checks import check_runs_page, check_texts, micros
 from holdfast.engine.control.audit import audit as audit_run
 from holdfast.engine.run.reading import run_info
 from holdfast.errors import DefinitionChanged, RunNotFound
-from holdfast.kernel.clock import new_uid
-from holdfast.kernel.journal import Data, genesis, next_entry
 from holdfast.kernel.model import Create, Filter, Kind, RunRecord, Status
 from holdfast.kernel.rules import check_id
 from holdfast.views import AuditReport, Page, RunInfo
@@ -49,23 +47,9 @@ def run(
 
 def creation(client: Client, id: str, workflow: str | None, digest: str | None, tags: dict[str, str]) -> Create:
     """What makes a run that is driven by hand."""
-    now = client.store.clock.now()
-    uid = new_uid(client.store.clock, now)
-    key = client.journals.new_key(uid)
-    data: Data = {"definition": digest}
-    payload = client.journals.seal(uid, key is not None, f"0/{Kind.CREATED}", data, "run")
-    root = genesis(uid)
-    record = RunRecord(
-        uid=uid,
-        id=id,
-        created_at=now,
-        root=root,
-        workflow=workflow,
-        tags=tags,
-        key_id=key.key_id if key else None,
-        key_blob=key.blob if key else None,
-    )
-    return client.journals.create(record, (next_entry(root, 0, Kind.CREATED, now, None, payload),))
+    record = client.journals.new_record(client.store.clock.now(), id, workflow=workflow, tags=tags)
+    first = client.journals.first_entry(record, Kind.CREATED, {"definition": digest}, "run")
+    return client.journals.create(record, (first,))
 
 
 def _check_same(client: Client, record: RunRecord, workflow: str | None, digest: str | None) -> None:

@@ -16,11 +16,13 @@ from typing import Any
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Call, Op, Read
+from holdfast.engine.workflow.attempts import done_entry
+from holdfast.engine.workflow.effect_step import in_doubt, intent_entry
 from holdfast.engine.workflow.failures import one_line
 from holdfast.engine.workflow.timing import tell_time
 from holdfast.engine.workflow.undo_functions import name_of
 from holdfast.errors import NonDeterminism, NotDone, Redacted, Uncertain, UsageError
-from holdfast.kernel.fold import Fold, Mark, Step
+from holdfast.kernel.fold import Fold, Step
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import Kind, Status
 from holdfast.kernel.rules import LIVE
@@ -53,8 +55,7 @@ def once(
     if target is not None and not isinstance(target, str):
         raise UsageError(f"target={target!r}: is an option of once, and text; give your function's own by position")
     call = _describe(run, key, function, args, kwargs, check_args)
-    if undo is not None:
-        call |= {"undo": name_of(undo)}
+    undo_name = name_of(undo) if undo is not None else None
     if run.lease is None:
         seen = yield from run.seen()
         if seen.rolling is None and key in seen.steps:  # else a claim ends the rollback first
@@ -67,44 +68,24 @@ def once(
         if key in run.active:
             raise UsageError(f"step {key!r} of run {run.id!r} is being run by another thread or task already")
         if at_most_once and key in lease.fold.intents:
-            raise Uncertain(run.id, _doubt(call, lease.fold.ledger[lease.fold.intents[key]]))
+            raise Uncertain(run.id, in_doubt(key, call["tool"], lease.fold.ledger[lease.fold.intents[key]]))
         run.active.add(key)
         try:
+            request = Call(function, args, kwargs)
             if undo is not None or target is not None or reversible is not None or at_most_once:
-                facts = {"target": target, "reversible": undo is not None if reversible is None else reversible}
-                return (yield from _act(run, lease, {**call, **facts}, at_most_once, function, args, kwargs))
+                intent = intent_entry(call, target, undo_name, reversible)
+                return (yield from _act(run, lease, intent, at_most_once, request))
+            plain = {name: call[name] for name in ("key", "tool", "digest")}
             yield from run.confirm(lease)
             since = time.monotonic()
-            result = yield Call(function, args, kwargs)
-            outcome = {name: call[name] for name in ("key", "tool", "digest")}
-            tell_time(outcome, since)
-            outcome["result"] = run.codec.encode(result, f"result of {key}")
-            yield from run.write(lease, [(Kind.DONE, outcome)], what=f"result of {key}")
-            return result
+            return (yield from _keep(run, lease, plain, (yield request), since))
         finally:
             run.active.discard(key)
     finally:
         yield from run.leave(lease, owned)
 
 
-def _doubt(call: Data, begun: Mark) -> str:
-    key = call["key"]
-    how = f"raised {begun.error}" if begun.error else "was begun and its process died"
-    return (
-        f"step {key!r} ({call['tool']}) {how}, and it is not known whether it was done; "
-        f"say what happened with run.resolve({key!r}, done=True, result=...) or done=False"
-    )
-
-
-def _act(
-    run: HeldRun,
-    lease: Lease,
-    intent: Data,
-    at_most_once: bool,
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Op[Any]:
+def _act(run: HeldRun, lease: Lease, intent: Data, at_most_once: bool, request: Call) -> Op[Any]:
     """Intent, act, result. An at-most-once step that raises may have acted, unless what it raises is `NotDone`."""
     key = intent["key"]
     written = yield from run.write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")
@@ -112,7 +93,7 @@ def _act(
     settled: Data = {"key": key, "intent": written}
     since = time.monotonic()
     try:
-        result = yield Call(function, args, kwargs)
+        result = yield request
     except Exception as error:  # of the user's function, which may raise anything
         failure = {**settled, "error": one_line(error, run.codec)}
         tell_time(failure, since)
@@ -120,9 +101,13 @@ def _act(
             failure["uncertain"] = True
         yield from run.write(lease, [(Kind.RAISED, failure)])
         raise
-    tell_time(settled, since)
-    outcome = {**settled, "result": run.codec.encode(result, f"result of {key}")}
-    yield from run.write(lease, [(Kind.DONE, outcome)], what=f"result of {key}")
+    return (yield from _keep(run, lease, settled, result, since))
+
+
+def _keep(run: HeldRun, lease: Lease, data: Data, result: Any, since: float) -> Op[Any]:
+    """Journal a result, and give it back."""
+    done = done_entry(data, result, since, run.codec)
+    yield from run.write(lease, [(Kind.DONE, done)], what=f"result of {data['key']}")
     return result
 
 

@@ -129,7 +129,7 @@ def beginning_of(engine: Engine, id: str, plan: Plan) -> Beginning:
 def begin(engine: Engine, id: str, plan: Plan, run_id: str) -> Op[tuple[str, str]]:
     """Make a run of the schedule, if there is none of this id; its id and uid."""
     beginning = yield Read(beginning_of, engine, id, plan)
-    create, _ = create_of(engine, beginning, run_id, None, plan.tags, Place(plan.queue, plan.priority))
+    create, _ = create_of(engine, beginning, run_id, None, Place(plan.queue, plan.priority, tags=plan.tags))
     record = yield Settle(engine.committer.submit(create))
     return record.id, record.uid
 

@@ -21,6 +21,7 @@ from holdfast.kernel.journal import Data
 from holdfast.kernel.model import Kind
 
 if TYPE_CHECKING:
+    from holdfast.codec import Codec
     from holdfast.engine.workflow.execution import Execution
     from holdfast.engine.workflow.step import StepCall, StepFunction
 
@@ -95,16 +96,21 @@ def once(call: StepCall, attempt: int, data: Data) -> Op[Any]:
         raise
     finally:
         current_scope.reset(token)
-    done = {**data, "attempts": attempt} if attempt > 1 else data.copy()
-    tell_time(done, since)
-    what = f"result of {key}"
-    done["result"] = execution.codec.encode(result, what) if result is not None else None
-    yield from execution.settle(execution.submit([(Kind.DONE, done)], what))
+    done = done_entry(data, result, since, execution.codec, attempt)
+    yield from execution.settle(execution.submit([(Kind.DONE, done)], f"result of {key}"))
     if is_told(DEBUG):
         tell(DEBUG, "step.done", "run {run}: step {step} done", run=execution.run.id, step=key, attempt=attempt)
     if cancellation is not None:
         cancellation.deliver()
     return result
+
+
+def done_entry(data: Data, result: Any, since: float, codec: Codec, attempt: int = 1) -> Data:
+    """What the journal keeps of an attempt that succeeded. Raises what keeps its result from being stored."""
+    done = {**data, "attempts": attempt} if attempt > 1 else data.copy()
+    tell_time(done, since)
+    done["result"] = None if result is None else codec.encode(result, f"result of {data['key']}")
+    return done
 
 
 def _broken_off(execution: Execution, step: StepFunction[..., Any], data: Data, error: Exception) -> Op[None]:
@@ -138,9 +144,7 @@ def _transact(call: StepCall, attempt: int, data: Data) -> Op[Any]:
         except Exception as error:  # noted: it is told from what the store raises
             raised.append(error)
             raise
-        done = {**data, "attempts": attempt} if attempt > 1 else data.copy()
-        tell_time(done, since)
-        return {**done, "result": execution.codec.encode(result[0], f"result of {call.key}")}
+        return done_entry(data, result[0], since, execution.codec, attempt)
 
     try:
         yield Read(execution.lease.transact, Kind.DONE, act)

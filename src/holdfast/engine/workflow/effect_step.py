@@ -69,11 +69,10 @@ def act(call: StepCall, data: Data) -> Op[Any]:
 
 def _act(call: StepCall, data: Data) -> Op[Any]:
     execution, step = call.execution, call.step
-    intent = {**data, "tool": step.name, "target": step.target_of(call.args, call.kwargs)}
-    intent |= {"args": call.trees, "kwargs": call.named}
-    intent["reversible"] = step.undo_name is not None if step.reversible is None else step.reversible
+    said = {**data, "tool": step.name, "args": call.trees, "kwargs": call.named}
+    intent = intent_entry(said, step.target_of(call.args, call.kwargs), step.undo_name, step.reversible)
     if step.undo_name is not None:
-        intent |= {"undo": step.undo_name, "undo_retries": step.undo_retry.times}
+        intent["undo_retries"] = step.undo_retry.times
         if step.undo_uncertain:
             intent["undo_uncertain"] = True
     if step.at_most_once:
@@ -85,6 +84,18 @@ def _act(call: StepCall, data: Data) -> Op[Any]:
     if written is None:
         written = yield from _intend(execution, intent)
     return (yield from attempts(call, {"key": key, "intent": written}))
+
+
+def intent_entry(call: Data, target: str | None, undo: str | None, reversible: bool | None) -> Data:
+    """What the journal says before an effect is made: the call, what it touches, and how it can be undone."""
+    intent = {**call, "target": target, "reversible": undo is not None if reversible is None else reversible}
+    return intent if undo is None else {**intent, "undo": undo}
+
+
+def in_doubt(key: str, tool: str, begun: Mark) -> str:
+    """Say that nobody knows whether an effect was made, and what to do about it."""
+    how = f"raised {begun.error}" if begun.error else "was begun and its process died"
+    return _doubt(key, tool, how)
 
 
 def _intend(execution: Execution, intent: Data) -> Op[int]:
@@ -139,7 +150,7 @@ def _at_most_once(call: StepCall, intent: Data) -> Op[Any]:
             tell_time(settled, execution.active.get(key))
             text = one_line(error, execution.codec)
             yield from execution.write([(Kind.RAISED, {**settled, "error": text, "uncertain": True})])
-            execution.park(_doubt(execution, key, step, f"raised {text}"))
+            execution.park(_doubtful(execution, key, step, f"raised {text}"))
 
 
 def _ask(question: Callable[[], T]) -> Op[T]:
@@ -181,9 +192,9 @@ def _find_out(call: StepCall) -> Op[Done | None]:
     how = f"raised {begun.error}" if begun.error else "was begun and its process died"
     if not begun.error and (yield from execution.unharmed(_ask(partial(_may_be_acting, execution, key, begun)))):
         runs = f"was begun by {begun.data.get('worker')}, whose process still runs and may be acting"
-        execution.park(_doubt(execution, key, step, runs, first="end that process, then "))
+        execution.park(_doubtful(execution, key, step, runs, first="end that process, then "))
     if step.checker is None:
-        execution.park(_doubt(execution, key, step, how))
+        execution.park(_doubtful(execution, key, step, how))
     token = current_scope.set(StepScope(execution, key, 0))
     try:
         found = yield Call(step.checker, call.args, call.kwargs)
@@ -193,12 +204,12 @@ def _find_out(call: StepCall) -> Op[Done | None]:
         found, done = error, False
     except Exception as error:  # of the user's function, which may raise anything
         raised = one_line(error, execution.codec)
-        execution.park(_doubt(execution, key, step, f"{how}, its check raised {raised}"))
+        execution.park(_doubtful(execution, key, step, f"{how}, its check raised {raised}"))
     finally:
         current_scope.reset(token)
     if not done and found is not NotDone and not isinstance(found, NotDone):
         gave = f"{how}, its check gave {type(found).__name__} where it returns Done(result) or NotDone"
-        execution.park(_doubt(execution, key, step, gave))
+        execution.park(_doubtful(execution, key, step, gave))
     resolved: Data = {"key": key, "intent": fold.intents[key], "done": done, "by": "check"}
     if done:
         resolved["result"] = stored
@@ -206,11 +217,15 @@ def _find_out(call: StepCall) -> Op[Done | None]:
     return found if done else None
 
 
-def _doubt(execution: Execution, key: str, step: StepFunction[..., Any], how: str, *, first: str = "") -> str:
+def _doubtful(execution: Execution, key: str, step: StepFunction[..., Any], how: str, *, first: str = "") -> str:
     if execution.lease.record.key_id is not None and " raised " in f" {how}":
         how = "raised an error"  # a reason stands in the clear, where nothing of an encrypted run may be read
     ask = "" if step.checker is None else f"; or {first}run.unblock(), which asks its check"
+    return _doubt(key, step.name, how) + ask
+
+
+def _doubt(key: str, tool: str, how: str) -> str:
     return (
-        f"step {key!r} ({step.name}) {how}, and it is not known whether it was done; say what happened with "
-        f"run.resolve({key!r}, done=True, result=...) or done=False{ask}"
+        f"step {key!r} ({tool}) {how}, and it is not known whether it was done; say what happened with "
+        f"run.resolve({key!r}, done=True, result=...) or done=False"
     )

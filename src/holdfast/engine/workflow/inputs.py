@@ -16,12 +16,15 @@ QUEUE = "default"
 
 
 class Place(Struct, frozen=True):
-    """Where a new run stands: in which queue, how far in front, in which lane, and from when on."""
+    """Where a new run stands: in which queue, how far in front, in which lane, from when on, and below which parent."""
 
     queue: str = QUEUE
     priority: int = 0
     lane: str | None = None
     wake_at: int | None = None
+    tags: dict[str, str] = {}
+    parent: dict[str, Any] | None = None
+    depth: int = 0
 
 
 PLACE = Place()

@@ -27,7 +27,7 @@ from holdfast.engine.workflow.effect_step import act
 from holdfast.engine.workflow.outcomes import Aborted
 from holdfast.engine.workflow.replay import check_same
 from holdfast.engine.workflow.scope import Scope, StepScope, current_scope, driving
-from holdfast.engine.workflow.timing import tell_time
+from holdfast.engine.workflow.timing import TOLD_FROM
 from holdfast.engine.workflow.undo_functions import check_signature, declared_name
 from holdfast.errors import HoldfastError, UndoRefused, UsageError, ValueRefused
 from holdfast.kernel.fold import Step
@@ -447,7 +447,7 @@ def _start(call: StepCall) -> Data | Step | None:
             return found
     if execution.unsure is not None or execution.gate is not None or execution.gave_way:
         return None
-    if execution.clock.monotonic() >= worker.until or lease.lapses != worker.lapses:  # see `Worker.confirm`
+    if execution.clock.monotonic_ns() // 1000 >= worker.until or lease.lapses != worker.lapses:  # see `Worker.confirm`
         return None
     execution.consumed.add(key)
     execution.called.add(key)
@@ -458,7 +458,8 @@ def _start(call: StepCall) -> Data | Step | None:
 def _submit(call: StepCall, data: Data, result: Any) -> Ticket:
     """Put the result in line to be journaled."""
     execution, what = call.execution, f"result of {call.key}"
-    tell_time(data, execution.active[call.key])
+    if (seconds := monotonic() - execution.active[call.key]) >= TOLD_FROM:
+        data["seconds"] = round(seconds, 3)
     data["result"] = None if result is None else execution.codec.encode(result, what)
     if execution.passing is not None:
         return execution.submit([(DONE, data)], what)

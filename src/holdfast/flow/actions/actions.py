@@ -156,17 +156,16 @@ def _http(action: Action, vault: Vault, branch: Scope | None) -> dict[str, Any]:
         headers["Idempotency-Key"] = key
     body = sent.get("body")
     try:
-        answer = web.request(
-            sent["method"],
-            vault.reveal_text(sent["url"]),
+        request = web.Request(
+            method=sent["method"],
+            url=vault.reveal_text(sent["url"]),
             headers=headers,
             params={name: vault.reveal_text(value) for name, value in sent.get("params", {}).items()},
             json=_texts(vault, sent["json"]) if "json" in sent else None,
             body=vault.reveal_text(body) if body is not None else None,
             follow_redirects=sent.get("follow_redirects", False),
-            timeout=action.timeout,
-            keep_on=partial(keep_on, branch),
         )
+        answer = web.send(request, timeout=action.timeout, keep_on=partial(keep_on, branch))
     except ActionFailed as failed:
         raise _failed(action, vault.mask(failed.why), {}, None) from None
     record = vault.mask({"status_code": answer.status_code, "body": answer.body, "result": answer.json})

@@ -35,18 +35,29 @@ def check_installed() -> None:
         raise ExtraMissing("`http:`", "http") from None
 
 
-def request(
-    method: str,
-    url: str,
-    *,
-    headers: dict[str, str],
-    params: dict[str, str],
-    json: Any,
-    body: str | None,
-    follow_redirects: bool,
-    timeout: float | None,
-    keep_on: Callable[[], None],
-) -> Answer:
+class Request(Struct, frozen=True):
+    """What is sent, and where to."""
+
+    method: str
+    url: str
+    headers: dict[str, str]
+    params: dict[str, str]
+    json: Any
+    body: str | None
+    follow_redirects: bool
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """The same as httpx takes it."""
+        sent: dict[str, Any] = {"headers": self.headers, "params": self.params or None}
+        if self.json is not None:
+            sent["json"] = self.json
+        if self.body is not None:
+            sent["content"] = self.body.encode()
+        return sent
+
+
+def send(request: Request, *, timeout: float | None, keep_on: Callable[[], None]) -> Answer:
     """Send a request and read the answer, up to a limit. Raises `ActionFailed` if none comes.
 
     A thread of its own does that, so that a time limit and ``keep_on`` hold also while nothing comes.
@@ -54,41 +65,35 @@ def request(
     check_installed()
     seconds = TIMEOUT if timeout is None else timeout
     until = time.monotonic() + seconds
-    sent: dict[str, Any] = {"headers": headers, "params": params or None}
-    if json is not None:
-        sent["json"] = json
-    if body is not None:
-        sent["content"] = body.encode()
     answer: Future[Answer] = Future()
     given_up = threading.Event()
 
-    def send() -> None:
+    def work() -> None:
         try:
-            answer.set_result(_answer(method, url, sent, seconds, follow_redirects, given_up))
+            answer.set_result(_answer(request, seconds, given_up))
         except BaseException as error:  # it is raised where the answer is waited for
             answer.set_exception(error)
 
-    threading.Thread(target=send, name="holdfast-http", daemon=True).start()
+    threading.Thread(target=work, name="holdfast-http", daemon=True).start()
     try:
         while not answer.done():
             keep_on()
             if time.monotonic() > until:
-                raise ActionFailed(f"{method} {url}: no whole answer came within {seconds:g} s")
+                raise ActionFailed(f"{request.method} {request.url}: no whole answer came within {seconds:g} s")
             wait([answer], timeout=_LOOK)
     finally:
         given_up.set()
     return answer.result()
 
 
-def _answer(
-    method: str, url: str, sent: dict[str, Any], seconds: float, follow_redirects: bool, given_up: threading.Event
-) -> Answer:
+def _answer(request: Request, seconds: float, given_up: threading.Event) -> Answer:
     import httpx
 
+    where = f"{request.method} {request.url}"
     try:
         with (
-            httpx.Client(timeout=seconds, follow_redirects=follow_redirects) as client,
-            client.stream(method, url, **sent) as response,
+            httpx.Client(timeout=seconds, follow_redirects=request.follow_redirects) as client,
+            client.stream(request.method, request.url, **request.parts) as response,
         ):
             data = b""
             for chunk in response.iter_bytes():
@@ -96,11 +101,11 @@ def _answer(
                     break  # nobody waits for it any more
                 data += chunk
                 if len(data) > MAX_BYTES:
-                    raise ActionFailed(f"{method} {url}: the answer has more than {MAX_BYTES:,} bytes")
+                    raise ActionFailed(f"{where}: the answer has more than {MAX_BYTES:,} bytes")
             text = data.decode(response.encoding or "utf-8", "replace")
             return Answer(response.status_code, text[:BODY], _json(text), response.headers.get("location"))
     except (httpx.HTTPError, httpx.InvalidURL, LookupError, UnicodeError, ValueError, TypeError) as error:
-        raise ActionFailed(f"{method} {url}: {error or type(error).__name__}") from None
+        raise ActionFailed(f"{where}: {error or type(error).__name__}") from None
 
 
 def _json(text: str) -> Any:

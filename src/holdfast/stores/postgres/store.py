@@ -103,8 +103,8 @@ class ServerClock(SystemClock):
     def __init__(self) -> None:
         self._ahead = 0  # microseconds
 
-    def now(self) -> int:
-        return time.time_ns() // 1000 + self._ahead
+    def now_ns(self) -> int:
+        return time.time_ns() + self._ahead * 1000
 
     def learn(self, asked: int, server: int, answered: int) -> None:
         """What the server's clock said, between two moments of this machine's."""
