@@ -20,7 +20,7 @@ from pgserver import Schemas, Shared, found
 from pgserver import programs as postgres_programs
 
 import holdfast
-from holdfast import Holdfast
+from holdfast import Holdfast, secret
 from holdfast.errors import StoreUnusable
 from holdfast.stores import memory, open_store
 from holdfast.stores.postgres.store import TABLES, PostgresStore
@@ -65,6 +65,15 @@ def _closed_stores() -> Iterator[None]:
     for store in left:
         store.drop()
     assert not left, "the test has left SQLite stores open; open them with `with`, or close them"
+
+
+@pytest.fixture(autouse=True)
+def _forgotten_secrets() -> Iterator[None]:
+    """Forget the secrets of a test: while one is in memory, no other test can store its value."""
+    before = set(secret._made_here)
+    yield
+    for token in set(secret._made_here) - before:
+        secret._made_here.pop(token, None)
 
 
 # --- Folders ----------------------------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ MUTANTS = [
     Mutant(
         "fork-forgets-its-edit",
         "src/holdfast/engine/control/fork.py",
-        "    if edit is not None:\n",
+        "    if way.edit is not None:\n",
         "    if False:\n",
         f'{TESTS}/test_edit.py -k "fork_with_an_edit"',
     ),

@@ -325,15 +325,15 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "short-way-without-commit",
-        "src/holdfast/engine/workflow/step_fast_path.py",
+        "src/holdfast/engine/workflow/step.py",
         "            committer.settle(ticket)\n",
         "            pass\n",
         'tests/engine/test_waiting_together.py -k "a_step_gives"',
     ),
     Mutant(
         "short-way-takes-any-arguments",
-        "src/holdfast/engine/workflow/step_fast_path.py",
-        "        check_same(execution, key, call.step.name, found, digest, stored)\n",
+        "src/holdfast/engine/workflow/step.py",
+        "            check_same(execution, key, call.step.name, found, digest, stored)\n",
         "",
         "tests/workflows/test_called_differently.py",
     ),
@@ -434,12 +434,12 @@ MUTANTS: list[Mutant] = [
             '    settled: Data = {"key": key, "intent": written}\n'
             "    since = time.monotonic()\n"
             "    try:\n"
-            "        result = yield Call(function, args, kwargs)\n"
+            "        result = yield request\n"
         ),
         (
             "    since = time.monotonic()\n"
             "    try:\n"
-            "        result = yield Call(function, args, kwargs)\n"
+            "        result = yield request\n"
             '        written = yield from run.write(lease, [(Kind.INTENDED, intent)], what=f"arguments of {key}")\n'
             '        settled: Data = {"key": key, "intent": written}\n'
         ),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from holdfast import Graph, Holdfast, append
-from holdfast.engine.workflow.timing import TOLD_FROM
+from holdfast.kernel.journal import NOTED_FROM
 from holdfast.kernel.model import Kind
 
 
@@ -27,12 +27,12 @@ def slowly(name: str) -> Graph:
 
     @graph.node(undo=forget)
     def slow(state: Log) -> dict[str, list[str]]:
-        time.sleep(TOLD_FROM + 0.01)
+        time.sleep(NOTED_FROM + 0.01)
         return {"log": ["slow"]}
 
     @graph.map(over="items")
     def each(state: Log, item: int) -> dict[str, list[str]]:
-        time.sleep(TOLD_FROM + 0.01)
+        time.sleep(NOTED_FROM + 0.01)
         return {"log": [str(item)]}
 
     graph.entry("quick")
@@ -47,7 +47,7 @@ def test_a_save_says_how_long_its_node_took_if_that_is_worth_telling(hf: Holdfas
     told = [one.contents["node"] for one in run.entries() if one.kind == Kind.SAVED and "seconds" in one.contents]
     assert [node for node in told if node != "quick"] == ["slow", "each", "each"]
     [event] = [one for one in run.events() if one.kind == Kind.SAVED and one.contents.get("node") == "slow"]
-    assert event.contents["seconds"] >= TOLD_FROM
+    assert event.contents["seconds"] >= NOTED_FROM
     assert run.entry(event.seq).contents["seconds"] == event.contents["seconds"]
     [done] = [one for one in run.entries() if one.kind == Kind.DONE]
     assert done.contents["seconds"] == event.contents["seconds"]

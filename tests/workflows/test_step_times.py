@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, NotDone, Run, step, workflow
-from holdfast.engine.workflow import timing
+from holdfast.kernel import journal
 from holdfast.kernel.fold import Fold
 from holdfast.views import EntryContents
 
@@ -115,7 +115,7 @@ def test_what_is_told_to_run_after_its_end_has_ended() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousandth of a second is worth telling, so that no test has to wait for longer."""
-    monkeypatch.setattr(timing, "TOLD_FROM", 0.001)
+    monkeypatch.setattr(journal, "NOTED_FROM", 0.001)
 
 
 @pytest.mark.parametrize("kind", ["plain", "timeout", "effect", "async"])
@@ -198,7 +198,7 @@ def test_a_loop_of_ones_own_says_it_too(hf: Holdfast, quick: None) -> None:
 
 
 def test_what_took_next_to_no_time_says_nothing(hft: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "TOLD_FROM", 3600)
+    monkeypatch.setattr(journal, "NOTED_FROM", 3600)
 
     @step
     def load() -> int:

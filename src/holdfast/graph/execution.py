@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.codec import Tree
 from holdfast.engine.access.operations import Call, Op
+from holdfast.engine.workflow.attempts import tell_time
 from holdfast.engine.workflow.concurrency.races import forget
 from holdfast.engine.workflow.concurrency.thread_bridge import Bridge
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.failures import fail
 from holdfast.engine.workflow.outcomes import Unwind
 from holdfast.engine.workflow.scope import Scope, StepScope, current_scope
-from holdfast.engine.workflow.timing import tell_time
 from holdfast.engine.workflow.waiting import wait
 from holdfast.errors import HoldfastError
 from holdfast.forms import form_of, store_form

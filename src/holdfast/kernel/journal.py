@@ -182,3 +182,12 @@ def wants_snapshot(chain_bytes: int, delta_bytes: int, whole_bytes: int) -> bool
     own size of differences came in between, writes are at most doubled.
     """
     return chain_bytes + delta_bytes > SNAPSHOT_FACTOR * whole_bytes
+
+
+NOTED_FROM = 0.05  # seconds: a call that took less says nothing of it, and costs nothing
+
+
+def note_seconds(data: Data, seconds: float) -> None:
+    """Put into an entry how long its call took, if that is worth it: its branch may have waited before the call."""
+    if seconds >= NOTED_FROM:
+        data["seconds"] = round(seconds, 3)

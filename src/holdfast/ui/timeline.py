@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from holdfast.cli.rendering import one_line
 from holdfast.cli.story import AT_ONCE, fan_of, node_of, step_name, task_name
-from holdfast.engine.workflow.timing import TOLD_FROM
 from holdfast.kernel.fold import name_in
+from holdfast.kernel.journal import NOTED_FROM
 from holdfast.kernel.model import Kind
 from holdfast.views import EntryContents
 
@@ -122,7 +122,7 @@ class Reel:
 
     def _start(self, key: str, at: int, said: dict[str, Any]) -> int:
         """When a call began of which an entry tells how long it took; not before its branch was there."""
-        took: int = round(said.get("seconds", TOLD_FROM) * SECOND)
+        took: int = round(said.get("seconds", NOTED_FROM) * SECOND)
         return at - took if "seconds" in said else max(self._since(key.rpartition("/")[0]), at - took)
 
     def _tell(self, lane: str, at: int) -> None:

@@ -16,10 +16,9 @@ from typing import Any
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Call, Op, Read
-from holdfast.engine.workflow.attempts import done_entry
+from holdfast.engine.workflow.attempts import done_entry, tell_time
 from holdfast.engine.workflow.effect_step import in_doubt, intent_entry
 from holdfast.engine.workflow.failures import one_line
-from holdfast.engine.workflow.timing import tell_time
 from holdfast.engine.workflow.undo_functions import name_of
 from holdfast.errors import NonDeterminism, NotDone, Redacted, Uncertain, UsageError
 from holdfast.kernel.fold import Fold, Step

@@ -14,10 +14,9 @@ from holdfast.engine.workflow.effects_in_flight import Cancellation, uninterrupt
 from holdfast.engine.workflow.failures import fail, one_line
 from holdfast.engine.workflow.outcomes import Aborted
 from holdfast.engine.workflow.scope import Scope, StepScope, current_scope
-from holdfast.engine.workflow.timing import tell_time
 from holdfast.engine.workflow.waiting import wait_until
 from holdfast.errors import HoldfastError, NotDone, StepTimeout, UsageError, ValueRefused
-from holdfast.kernel.journal import Data
+from holdfast.kernel.journal import Data, note_seconds
 from holdfast.kernel.model import Kind
 
 if TYPE_CHECKING:
@@ -103,6 +102,12 @@ def once(call: StepCall, attempt: int, data: Data) -> Op[Any]:
     if cancellation is not None:
         cancellation.deliver()
     return result
+
+
+def tell_time(data: Data, since: float | None) -> None:
+    """Put into an entry how long its call took, if it was called."""
+    if since is not None:
+        note_seconds(data, time.monotonic() - since)
 
 
 def done_entry(data: Data, result: Any, since: float, codec: Codec, attempt: int = 1) -> Data:

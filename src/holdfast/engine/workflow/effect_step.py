@@ -13,10 +13,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engine.access.operations import Call, Op, Read
-from holdfast.engine.workflow.attempts import attempts, once, pause, retry_later
+from holdfast.engine.workflow.attempts import attempts, once, pause, retry_later, tell_time
 from holdfast.engine.workflow.failures import fail, one_line
 from holdfast.engine.workflow.scope import StepNow, StepScope, current_scope, current_undo
-from holdfast.engine.workflow.timing import tell_time
 from holdfast.errors import NotDone, UsageError
 from holdfast.kernel.fold import Mark, generation_at
 from holdfast.kernel.journal import Data

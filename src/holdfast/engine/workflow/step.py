@@ -27,11 +27,10 @@ from holdfast.engine.workflow.effect_step import act
 from holdfast.engine.workflow.outcomes import Aborted
 from holdfast.engine.workflow.replay import check_same
 from holdfast.engine.workflow.scope import Scope, StepScope, current_scope, driving
-from holdfast.engine.workflow.timing import TOLD_FROM
 from holdfast.engine.workflow.undo_functions import check_signature, declared_name
 from holdfast.errors import HoldfastError, UndoRefused, UsageError, ValueRefused
 from holdfast.kernel.fold import Step
-from holdfast.kernel.journal import Data
+from holdfast.kernel.journal import Data, note_seconds
 from holdfast.kernel.model import Kind
 
 if TYPE_CHECKING:
@@ -458,8 +457,7 @@ def _start(call: StepCall) -> Data | Step | None:
 def _submit(call: StepCall, data: Data, result: Any) -> Ticket:
     """Put the result in line to be journaled."""
     execution, what = call.execution, f"result of {call.key}"
-    if (seconds := monotonic() - execution.active[call.key]) >= TOLD_FROM:
-        data["seconds"] = round(seconds, 3)
+    note_seconds(data, monotonic() - execution.active[call.key])
     data["result"] = None if result is None else execution.codec.encode(result, what)
     if execution.passing is not None:
         return execution.submit([(DONE, data)], what)
