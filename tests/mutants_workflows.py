@@ -693,8 +693,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "acknowledged-cancel-lost-at-the-end",
         "src/holdfast/engine/control/finish.py",
-        "            return (yield from cancel_driven(run, lease, wish))\n    if is_child",
-        "            took = yield from wishes(run)\n    if is_child",
+        "            return (yield from run.engine.upcalls.cancel(run, lease, wish))\n    if is_child",
+        "            took = yield from cancel_request_keys(run)\n    if is_child",
         'tests/engine/test_acknowledged.py -k "cancel_that_was_acknowledged"',
     ),
     Mutant(

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any
 
-    from holdfast.graph.verify import Problem
+    from holdfast.graph.model import Problem
     from holdfast.views import RollbackReport
 
 

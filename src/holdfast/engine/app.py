@@ -29,9 +29,10 @@ from holdfast.engine.admin.keys import rotate_keys
 from holdfast.engine.admin.prune import prune
 from holdfast.engine.admin.recover import recover
 from holdfast.engine.argument_checks import check_opening
+from holdfast.engine.control.cancel import cancel_driven, cancel_losers, retry_children
 from holdfast.engine.control.rollback import finish_rollback, report_finished
 from holdfast.engine.execute import start as begin
-from holdfast.engine.execute.children import child, drop, retry_children, undo_child
+from holdfast.engine.execute.children import child, undo_child
 from holdfast.engine.run import finding
 from holdfast.engine.run.handle import AsyncRun, Run, presented
 from holdfast.engine.worker import queues, schedules
@@ -40,6 +41,8 @@ from holdfast.engine.worker.queues import AsyncQueue
 from holdfast.engine.worker.schedules import AsyncSchedule, CatchUp
 from holdfast.engine.workflow.inputs import QUEUE
 from holdfast.errors import UsageError
+from holdfast.kernel.model import Status
+from holdfast.stores import open_store
 from holdfast.stores.protocol import Store
 
 if TYPE_CHECKING:
@@ -295,8 +298,6 @@ def open(
     """
     check_opening(keys, lease, max_bytes, effect_wait, max_crashes)
     if store is None:
-        from holdfast.stores import open_store
-
         store = open_store(url)
     return Holdfast(new_engine(store, Codec(secrets=secrets), keys, lease, max_bytes, effect_wait, max_crashes))
 
@@ -325,10 +326,13 @@ class _Upcalls:
         return (yield from child(scope, call, workflow, args, kwargs))
 
     def cancel_losers(self, run: HeldRun, lease: Lease) -> Op[None]:
-        yield from drop(run, lease)
+        yield from cancel_losers(run, lease)
 
     def present(self, value: Any, *, is_async: bool) -> Any:
         return presented(value, AsyncRun if is_async else Run)
 
     def retry_children(self, run: HeldRun, lease: Lease, to: int) -> Op[None]:
         yield from retry_children(run, lease, to)
+
+    def cancel(self, run: HeldRun, lease: Lease, wish: Any) -> Op[Status]:
+        return (yield from cancel_driven(run, lease, wish))

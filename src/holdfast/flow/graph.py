@@ -14,6 +14,7 @@ from msgspec.structs import replace
 import holdfast
 from holdfast.codec import Codec
 from holdfast.engine.workflow.declare import Workflow, register
+from holdfast.engine.workflow.scope import here
 from holdfast.errors import RunDamaged, UsageError
 from holdfast.flow.actions.functions import loaded
 from holdfast.flow.actions.secrets import Vault
@@ -124,8 +125,6 @@ class FlowGraph(Graph):
         return outputs_of(self.flow, Frame.of(self.flow, run, ended["vars"], ended["steps"]))
 
     def _saved(self) -> Any:
-        from holdfast.engine.workflow.scope import here
-
         execution = here("a flow").execution
         saved = execution.lease.saved()
         if saved is None:

@@ -17,7 +17,9 @@ from holdfast.engine.workflow.declare import Edited, Workflow, register
 from holdfast.engine.workflow.replay import caller
 from holdfast.engine.workflow.scope import current_scope
 from holdfast.errors import GraphInvalid, UsageError
+from holdfast.graph.draw.mermaid import mermaid
 from holdfast.graph.draw.run_path import path_of, topology_of
+from holdfast.graph.draw.svg import svg
 from holdfast.graph.draw.svg_path import Path
 from holdfast.graph.execute import on_loop, plainly
 from holdfast.graph.execution import Running
@@ -26,6 +28,7 @@ from holdfast.graph.nodes import node_of
 from holdfast.graph.plan import EDIT, Plan, begun
 from holdfast.graph.state import Held, StateType, as_mapping
 from holdfast.graph.topology import Topology, topology
+from holdfast.graph.verify import verify
 from holdfast.graph.ways import Ways
 from holdfast.kernel.model import Status
 
@@ -289,22 +292,16 @@ class Graph(Workflow[[Any], Any]):
 
     def check(self) -> None:
         """Raise `GraphInvalid` with all problems of the graph, if it has any. Done by itself before the first step."""
-        from holdfast.graph.verify import verify
-
         problems = verify(self.definition)
         if problems:
             raise GraphInvalid(self.name, tuple(problems))
 
     def mermaid(self, run: Run | None = None) -> str:
         """The graph as a Mermaid flowchart; with a run of it, the path that it took is highlighted."""
-        from holdfast.graph.draw.mermaid import mermaid
-
         return mermaid(*self._drawn(run))
 
     def svg(self, run: Run | None = None) -> str:
         """The graph as SVG text; with a run of it, the path that it took is highlighted. Needs the extra ``draw``."""
-        from holdfast.graph.draw.svg import svg
-
         return svg(*self._drawn(run))
 
     def _drawn(self, run: Run | None) -> tuple[Topology, Path | None]:

@@ -69,3 +69,13 @@ class Definition(Struct, frozen=True, kw_only=True):
     after: frozenset[str] = frozenset()
     goal: Callable[[Any], bool] | None = None
     place: str = ""
+
+
+class Problem(Struct, frozen=True):
+    """A mistake in a graph: the line that made it, what is wrong, and what to do."""
+
+    place: str  # "file:line"
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.message}" if self.place else self.message

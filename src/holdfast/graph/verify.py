@@ -9,28 +9,16 @@ import inspect
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, get_origin
 
-from msgspec import Struct
-
 from holdfast.errors import UsageError
 from holdfast.graph.annotations import certain_writes, results_of, updates_of
 from holdfast.graph.fields import Field, Reducer, fields_of, type_name
-from holdfast.graph.model import END, Definition, Node, Quorum, Router
+from holdfast.graph.model import END, Definition, Node, Problem, Quorum, Router
 from holdfast.graph.parallel import most_arrivals, side_by_side
 from holdfast.graph.topology import Topology, captives, label_of, loops, reachable, topology, ways_in, ways_out
 
 _BUILT_IN = ("append", "add", "merge", "union", "keep_last")
 _MOST_NAMES = 9  # in one message
 _NO_ITEMS = (bool, int, float, complex, str, bytes)
-
-
-class Problem(Struct, frozen=True):
-    """A mistake in a graph: the line that made it, what is wrong, and what to do."""
-
-    place: str  # "file:line"
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.message}" if self.place else self.message
 
 
 def verify(definition: Definition) -> list[Problem]:

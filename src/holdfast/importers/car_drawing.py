@@ -14,6 +14,11 @@ import msgspec
 
 from holdfast.engine.run.handle import Run
 from holdfast.errors import Redacted, UsageError
+from holdfast.graph.draw.mermaid import mermaid
+from holdfast.graph.draw.svg import svg
+from holdfast.graph.draw.svg_path import Path
+from holdfast.graph.model import END
+from holdfast.importers.origins import origin
 
 if TYPE_CHECKING:
     from holdfast.graph.draw.svg_path import Path
@@ -28,10 +33,6 @@ def drawing(run: Run, form: Literal["mermaid", "svg"] = "mermaid") -> str:
 
     As Mermaid text, or as an SVG picture. Raises `UsageError` for a run that has no such workflow.
     """
-    from holdfast.graph.draw.mermaid import mermaid
-    from holdfast.graph.draw.svg import svg
-    from holdfast.importers.origins import origin
-
     if form not in ("mermaid", "svg"):
         raise UsageError(f"form={form!r}: a drawing is 'mermaid' or 'svg'")
     came = origin(run)
@@ -44,8 +45,6 @@ def drawing(run: Run, form: Literal["mermaid", "svg"] = "mermaid") -> str:
 
 def _path(run: Run) -> Path:
     """Where the run had been when it was imported; nowhere, if that was erased."""
-    from holdfast.graph.draw.svg_path import Path
-
     try:
         then = run.checkpoint(2)  # the first entry after the run's creation and its origin
     except Redacted:
@@ -59,8 +58,6 @@ def _path(run: Run) -> Path:
 
 def topology_of(workflow: dict[str, Any], also: Iterable[str] = ()) -> dict[str, Any]:
     """The stages and edges of a workflow, in the form in which `holdfast.graph` draws them."""
-    from holdfast.graph.model import END
-
     edges = [edge for edge in map(_edge, workflow["edges"]) if edge is not None]
     names = [stage for stage in map(_stage, workflow["stages"]) if stage is not None]
     names += [workflow["start"], *also]

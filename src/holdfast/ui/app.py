@@ -17,8 +17,11 @@ from starlette.templating import Jinja2Templates
 
 import holdfast
 from holdfast.engine.app import Holdfast
+from holdfast.ui import pages
+from holdfast.ui.api import routes as api
 from holdfast.ui.api.problems import Refused
 from holdfast.ui.guard import Guard, wants_page
+from holdfast.ui.pages.asking import Ask, refusal
 from holdfast.ui.security import LOOPBACK, Tokens
 from holdfast.ui.site import Limits, Site
 
@@ -30,10 +33,6 @@ def create_app(
 
     ``tokens`` says who may come in. ``hosts`` are the names under which it answers, each with a port or for all ports.
     """
-    from holdfast.ui import pages
-    from holdfast.ui.api import routes as api
-    from holdfast.ui.pages.asking import Ask, refusal
-
     opened = holdfast.open(hf) if isinstance(hf, str) else hf
     environment = Environment(
         loader=PackageLoader("holdfast.ui"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,

@@ -16,7 +16,7 @@ from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Op, drive
 from holdfast.engine.access.wakeups import Bell
 from holdfast.errors import RunError
-from holdfast.kernel.model import Change
+from holdfast.kernel.model import Change, Status
 from holdfast.stores.protocol import Store
 
 if TYPE_CHECKING:
@@ -97,6 +97,9 @@ class Upcalls(Protocol):
 
     def retry_children(self, run: HeldRun, lease: Lease, to: int) -> Op[None]:
         """Retry the children that were cancelled after the entry that the run is rolled back to."""
+
+    def cancel(self, run: HeldRun, lease: Lease, wish: Any) -> Op[Status]:
+        """Cancel a run that was about to end: somebody has asked for that before."""
 
 
 class Engine:

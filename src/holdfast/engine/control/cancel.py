@@ -1,6 +1,6 @@
-"""What others may wish of a run: that it is given up, or tried again.
+"""Cancel a run, or retry one that has ended.
 
-Whoever can claim the run does it; a run that somebody else drives finds the wish in its inbox.
+Whoever can claim the run does it. A run that another process executes finds the request in its inbox.
 """
 
 from __future__ import annotations
@@ -13,30 +13,16 @@ from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.argument_checks import check_texts
 from holdfast.engine.control import family
+from holdfast.engine.control.cancel_requests import cancel_request, cancel_request_keys, post_cancel_request
 from holdfast.engine.control.finish import end, end_by_rollback, park
 from holdfast.engine.control.rollback import REFUSALS, if_blocked, plan_rollback, roll_back, rollback
 from holdfast.engine.control.unblock import unblock
 from holdfast.engine.workflow.outcomes import Cancelled
 from holdfast.engine.workflow.revived import note_revival
-from holdfast.errors import Claimed, InboxNotEmpty, RunBlocked, RunEnded, UsageError
+from holdfast.errors import Claimed, InboxNotEmpty, RunBlocked, RunDamaged, RunEnded, UsageError
 from holdfast.kernel.journal import Data
-from holdfast.kernel.model import ENDED, Change, Item, Kind, RunRecord, Status
+from holdfast.kernel.model import ENDED, Change, Kind, RunRecord, Status
 from holdfast.kernel.rules import LIVE
-
-
-def asked_to_cancel(run: HeldRun, items: list[Item]) -> Cancelled | None:
-    """The wish to cancel the run, if it is in its inbox."""
-    for item in items:
-        if item.kind == "cancel":
-            data = run.journals.item_data(run.id, run.uid, item)
-            return Cancelled(data["why"], data["undo"], data["by"], data.get("force", False))
-    return None
-
-
-def wishes(run: HeldRun) -> Op[tuple[str, ...]]:
-    """The keys of all wishes to cancel the run, to be taken when it is, or when it goes on after its end."""
-    items = yield Read(run.store.inbox, run.uid)
-    return tuple(item.key for item in items if item.kind == "cancel")
 
 
 def cancel(
@@ -69,7 +55,7 @@ def cancel(
     try:
         lease = yield from run.claim(LIVE | {Status.BLOCKED})
     except Claimed:
-        yield from _ask_to_cancel(run, record, wish)
+        yield from post_cancel_request(run, record, wish)
         run.engine.watch.tell(run.uid)
         run.engine.bell.ring()
         return
@@ -121,18 +107,11 @@ def _cancel_ended(run: HeldRun, record: RunRecord, wish: Cancelled) -> Op[None]:
         yield from rollback(run, _beginning(record), then=Status.CANCELLED, force=wish.force)
 
 
-def _ask_to_cancel(run: HeldRun, record: RunRecord, wish: Cancelled) -> Op[None]:
-    data = {"why": wish.why, "undo": wish.undo, "by": wish.by, "force": wish.force}
-    key = f"cancel:{record.epoch}.{run.store.clock.random_bytes(4).hex()}"
-    item = run.journals.item(record, key, "cancel", data, wakes=True)
-    yield Read(run.store.post, record.uid, item)
-
-
 def cancel_held(run: HeldRun, lease: Lease, wish: Cancelled) -> Op[Status]:
     """Cancel a run that is held here."""
     try:
         yield from _cancel_parts(run, lease, wish)
-        took = yield from wishes(run)
+        took = yield from cancel_request_keys(run)
     except (RunBlocked, *REFUSALS) as blocked:  # a child, whose effects cannot be undone
         yield from park(run, lease, f"it was cancelled, and a child of it cannot be: {blocked}; then run.unblock()")
         raise
@@ -150,8 +129,10 @@ def cancel_held(run: HeldRun, lease: Lease, wish: Cancelled) -> Op[Status]:
 
 def _cancel_parts(run: HeldRun, lease: Lease, wish: Cancelled) -> Op[None]:
     parts = yield from family.open_children(run)
-    if parts and (yield Read(lambda: asked_to_cancel(run, run.store.inbox(run.uid)))) is None:
-        yield from _ask_to_cancel(run, lease.record, wish)  # should this process die half-way, the next one goes on
+    if parts and (yield Read(lambda: cancel_request(run, run.store.inbox(run.uid)))) is None:
+        yield from post_cancel_request(
+            run, lease.record, wish
+        )  # should this process die half-way, the next one goes on
     for part in parts:
         with suppress(RunEnded):  # just now, by itself
             why = wish.why or f"run {run.id} was cancelled"
@@ -184,7 +165,7 @@ def end_by_hand(run: HeldRun, status: Status, data: Data) -> Op[None]:
                 yield from run.catch_up(lease)
                 yield from run.drain(lease)
             items = yield Read(run.store.inbox, run.uid)
-            wish = asked_to_cancel(run, items)
+            wish = cancel_request(run, items)
             if wish is not None and status is not Status.CANCELLED:  # it was acknowledged before
                 became = yield from cancel_driven(run, lease, wish)
                 problem = f"somebody asked to cancel it before it was {status}, so it is {became}"
@@ -224,6 +205,27 @@ def _retry_held(run: HeldRun, lease: Lease, by: str | None) -> Op[None]:
         yield from retry(part, by=by)
     if (seconds := lease.fold.input.get("seconds")) is not None:
         data["deadline"] = run.store.clock.now() + round(seconds * 1_000_000)
-    took = yield from wishes(run)
+    took = yield from cancel_request_keys(run)
     change = Change(status=Status.READY, release=True)
     yield from run.write(lease, [(Kind.RETRIED, data)], change=change, took=took)
+
+
+def cancel_losers(run: HeldRun, lease: Lease) -> Op[None]:
+    """Cancel the children of branches that lost a race; again when an execution ends, should it have been missed."""
+    fold = lease.fold
+    for key in [key for key in fold.lost if key in fold.children]:
+        record = yield Read(lambda key=key: run.store.get(fold.children[key].id))
+        if record is not None and record.parent == run.uid and record.status not in ENDED:
+            with suppress(RunBlocked, RunEnded, RunDamaged):  # just now, by itself; or it goes nowhere any more
+                yield from cancel(run.sibling(record.id, record.uid), f"run {run.id} does not wait for it any longer")
+
+
+def retry_children(run: HeldRun, lease: Lease, to: int) -> Op[None]:
+    """Let those children go on again that were cancelled after the point that the run is rolled back to."""
+    after = lease.fold.copy()
+    after.add(lease.seq + 1, Kind.REWOUND, 0, {"to": to})
+    for known in [one for key, one in after.children.items() if not after.is_settled(key)]:
+        record = yield Read(run.store.get, known.id)
+        if record is not None and record.parent == run.uid and record.status is Status.CANCELLED:
+            with suppress(Claimed, RunDamaged, UsageError):  # somebody else sees to it, or a person has to
+                yield from retry(run.sibling(record.id, record.uid))

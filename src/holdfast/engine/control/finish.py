@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Op, Read
+from holdfast.engine.control.cancel_requests import cancel_request, cancel_request_keys
 from holdfast.engine.control.rollback import REFUSALS, begin_rollback
 from holdfast.engine.log import INFO, WARNING, tell
 from holdfast.engine.workflow.execution import Execution
@@ -132,8 +133,6 @@ def end(run: HeldRun, lease: Lease, kind: Kind, data: Data, took: tuple[str, ...
     An end is refused while the inbox holds something: that was acknowledged, so it comes first. A cancel that was
     acknowledged before the end decides how the run ends.
     """
-    from holdfast.engine.control.cancel import asked_to_cancel, cancel_driven, wishes
-
     status = Status(kind.value)
     is_child = "parent" in lease.fold.input
     released = Change(status=status, release=True)
@@ -146,9 +145,9 @@ def end(run: HeldRun, lease: Lease, kind: Kind, data: Data, took: tuple[str, ...
             yield from run.catch_up(lease)
             yield from run.drain(lease)
         if status is Status.CANCELLED:
-            took = yield from wishes(run)
-        elif wish := (yield Read(lambda: asked_to_cancel(run, run.store.inbox(run.uid)))):
-            return (yield from cancel_driven(run, lease, wish))
+            took = yield from cancel_request_keys(run)
+        elif wish := (yield Read(lambda: cancel_request(run, run.store.inbox(run.uid)))):
+            return (yield from run.engine.upcalls.cancel(run, lease, wish))
     if is_child:
         yield from run.notify_parent(lease)
         yield from run.release(lease, released)

@@ -20,13 +20,14 @@ from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Call, Nap, Op, Read
 from holdfast.engine.argument_checks import check_seq, check_texts
+from holdfast.engine.control.cancel_requests import cancel_request_keys
 from holdfast.engine.control.effects import effect
 from holdfast.engine.control.undo_call import UndoCall
 from holdfast.engine.log import INFO, WARNING, tell
 from holdfast.engine.workflow.declare import state_type
 from holdfast.engine.workflow.failures import one_line
 from holdfast.engine.workflow.revived import note_revival
-from holdfast.engine.workflow.scope import current_scope, current_undo
+from holdfast.engine.workflow.scope import StepNow, current_scope, current_undo
 from holdfast.engine.workflow.undo_functions import check_findable, find, is_at_hand
 from holdfast.errors import HoldfastError, RunDamaged, StoreError, Uncertain, UndoFailed, UndoRefused, UsageError
 from holdfast.kernel.fold import Fold, Mark, Rolling, rollback_plan
@@ -138,14 +139,14 @@ def roll_back(run: HeldRun, to: int | None, ending: Data, *, force: bool = False
         raise UsageError(
             f"run {run.id!r} cannot be rolled back while a step is running: {', '.join(sorted(run.active))}"
         )
-    from holdfast.engine.control.cancel import wishes
-
     before = yield Read(run.read_record)
     yield from note_revival(run.store, before)
     lease, owned = yield from run.enter(allow=LIVE | ENDED | {Status.BLOCKED}, rolls=True)
     place = _place(lease.fold)
     try:
-        took = (yield from wishes(run)) if lease.fold.ended is not None else ()  # they were about what has ended
+        took = (
+            (yield from cancel_request_keys(run)) if lease.fold.ended is not None else ()
+        )  # they were about what has ended
         if to is None:
             rolling = lease.fold.rolling
             to = rolling.to if rolling is not None else lease.seq
@@ -340,8 +341,6 @@ def _call_of(run: HeldRun, record: RunRecord, mark: Mark, function: Callable[...
 
 def _tried(run: HeldRun, mark: Mark, call: UndoCall, function: Callable[..., Any]) -> Op[None]:
     """Call an undo until it succeeds or its retries are used up; raises what it failed with then."""
-    from holdfast.engine.workflow.scope import StepNow
-
     digest = blake2b(f"{run.uid}/{mark.seq}/undo".encode(), digest_size=16).hexdigest()
     tries = 1 + int(mark.data.get("undo_retries", 0))
     for attempt in range(1, tries + 1):

@@ -10,21 +10,25 @@ from __future__ import annotations
 import time
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.engine.access.client import Client
 from holdfast.engine.access.held_run import HeldRun
-from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Op, Read
+from holdfast.engine.control.cancel import cancel
+from holdfast.engine.control.rollback import rollback
+from holdfast.engine.execute.execute import drive_on
+from holdfast.engine.execute.result import wait as wait_for_end
+from holdfast.engine.execute.start import begin
 from holdfast.engine.workflow.declare import Workflow
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.failures import fail, revive
+from holdfast.engine.workflow.inputs import QUEUE, Beginning, Input, Place
 from holdfast.engine.workflow.outcomes import Aborted
 from holdfast.engine.workflow.replay import DIFFERS
 from holdfast.engine.workflow.scope import Scope, child_name
 from holdfast.engine.workflow.waiting import wait
 from holdfast.errors import (
-    Claimed,
     DefinitionChanged,
     HoldfastError,
     Moved,
@@ -42,9 +46,6 @@ from holdfast.kernel.journal import Data
 from holdfast.kernel.model import ENDED, Kind, RunRecord, Status
 from holdfast.kernel.rules import MAX_ID
 
-if TYPE_CHECKING:
-    from holdfast.engine.workflow.inputs import Input
-
 MAX_DEPTH = 20  # a child of a sync workflow is driven in place, so each costs some of Python's own depth
 STOPS_WITHIN = 10.0  # seconds that a rollback waits for a child that another worker drives
 _NOT_UNDONE = {
@@ -59,8 +60,6 @@ def child(
     scope: Scope, call: tuple[str, int], workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Op[Any]:
     """The result of a workflow that is called by a workflow."""
-    from holdfast.engine.workflow.inputs import Input
-
     execution = scope.execution
     name, (key, n) = child_name(workflow), call
     bound = workflow.bind(args, kwargs)
@@ -110,10 +109,6 @@ def _drive(
 
     What is wrong with the store says nothing about the workflow, so it is not raised there.
     """
-    from holdfast.engine.execute.execute import drive_on
-    from holdfast.engine.execute.start import begin
-    from holdfast.engine.workflow.inputs import QUEUE, Beginning, Place
-
     parent = {"uid": execution.run.uid, "id": execution.run.id, "key": key}
     record = execution.lease.record
     place = Place(record.queue or QUEUE, record.priority, parent=parent, depth=depth)
@@ -195,40 +190,11 @@ def _result(execution: Execution, key: str, data: Data, run: HeldRun, workflow: 
     raise failed
 
 
-def drop(run: HeldRun, lease: Lease) -> Op[None]:
-    """Cancel the children of branches that lost a race. Done again when a drive ends, should it have been missed."""
-    from holdfast.engine.control.cancel import cancel
-
-    fold = lease.fold
-    for key in [key for key in fold.lost if key in fold.children]:
-        record = yield Read(lambda key=key: run.store.get(fold.children[key].id))
-        if record is not None and record.parent == run.uid and record.status not in ENDED:
-            with suppress(RunBlocked, RunEnded, RunDamaged):  # just now, by itself; or it goes nowhere any more
-                yield from cancel(run.sibling(record.id, record.uid), f"run {run.id} does not wait for it any longer")
-
-
-def retry_children(run: HeldRun, lease: Lease, to: int) -> Op[None]:
-    """Let those children go on again that were cancelled after the point that the run is rolled back to."""
-    from holdfast.engine.control.cancel import retry
-
-    after = lease.fold.copy()
-    after.add(lease.seq + 1, Kind.REWOUND, 0, {"to": to})
-    for known in [one for key, one in after.children.items() if not after.is_settled(key)]:
-        record = yield Read(run.store.get, known.id)
-        if record is not None and record.parent == run.uid and record.status is Status.CANCELLED:
-            with suppress(Claimed, RunDamaged, UsageError):  # somebody else sees to it, or a person has to
-                yield from retry(run.sibling(record.id, record.uid))
-
-
 def undo_child(run: HeldRun, id: str, *, force: bool = False) -> Op[str | None]:
     """Undo a child as a whole: cancel it, and roll it back to its beginning. Raises what it cannot.
 
     What of it is irreversible, if anything, is returned.
     """
-    from holdfast.engine.control.cancel import cancel
-    from holdfast.engine.control.rollback import rollback
-    from holdfast.engine.execute.result import wait as wait_for_end
-
     record: RunRecord | None = yield Read(run.store.get, id)
     if record is None or record.parent != run.uid:  # what has the id now may be anybody's
         raise RunNotFound(id, "it was deleted, so what it did cannot be undone any more")

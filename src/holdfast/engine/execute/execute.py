@@ -14,9 +14,9 @@ from typing import Any
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Call, Op, Read, drive
-from holdfast.engine.control.cancel import asked_to_cancel, cancel_driven
+from holdfast.engine.control.cancel import cancel_driven, cancel_losers
+from holdfast.engine.control.cancel_requests import cancel_request
 from holdfast.engine.control.finish import end, fail, go_on_anew, park, suspend, wants_rollback
-from holdfast.engine.execute.children import drop
 from holdfast.engine.log import INFO, WARNING, tell
 from holdfast.engine.workflow.declare import Workflow, namesakes, registered
 from holdfast.engine.workflow.execution import Execution
@@ -124,7 +124,7 @@ def execute(run: HeldRun, lease: Lease, *, is_new: bool = False) -> Op[Status]:
         return (yield from park(run, lease, reason))
     try:
         args, kwargs = arguments_of(run, lease, workflow)
-        cancel = None if is_new else (yield Read(lambda: asked_to_cancel(run, run.store.inbox(run.uid))))
+        cancel = None if is_new else (yield Read(lambda: cancel_request(run, run.store.inbox(run.uid))))
     except (Redacted, UsageError, ValueRefused) as error:
         return (yield from park(run, lease, f"its arguments do not fit workflow {workflow.name} any longer: {error}"))
     except BaseException:  # whatever it is, the claim is given up, and it is raised
@@ -279,7 +279,7 @@ def finish(run: HeldRun, execution: Execution, outcome: Outcome) -> Op[Status]:
     if isinstance(outcome, Returned | Raised | Continued | Suspended):
         outcome = yield from execution.passed(outcome)
     if lease.fold.lost and isinstance(outcome, Returned | Raised | Continued | Suspended):
-        yield from drop(run, lease)
+        yield from cancel_losers(run, lease)
     match outcome:
         case Returned(value):
             if (left := leftover(execution)) is not None:

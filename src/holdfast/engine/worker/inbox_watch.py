@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.engine.access.engine import Engine
+from holdfast.engine.control.cancel_requests import cancel_request
 from holdfast.engine.log import WARNING, tell
+from holdfast.engine.workflow.outcomes import Aborted
 from holdfast.errors import HoldfastError, LeaseLost, StoreUnusable
 from holdfast.stores.protocol import Telling
 
@@ -120,13 +122,11 @@ class Watch:
             took = time.monotonic() - began
 
     def _look(self, execution: Execution) -> None:
-        from holdfast.engine.control.cancel import asked_to_cancel
-
         run = execution.run
         items = run.store.inbox(run.uid)
         if not items or execution.outcome is not None:
             return
-        cancel = asked_to_cancel(run, items)
+        cancel = cancel_request(run, items)
         if cancel is not None:
             execution.stop(cancel)
         else:
@@ -140,8 +140,6 @@ class Watch:
 
     def _see_to_steps(self) -> None:
         """Say of the steps that have been running since the last heartbeat that they do."""
-        from holdfast.engine.workflow.outcomes import Aborted
-
         long = time.monotonic() - self._engine.worker.lease / 3
         lapses, late = self._engine.worker.lapses, self._lapses != self._engine.worker.lapses
         for execution in list(self.executions.values()):

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from uuid import UUID
 
 from holdfast.engine.access.operations import Op, Read, drive
+from holdfast.engine.access.posting import post_message, was_posted
 from holdfast.engine.argument_checks import check_texts
 from holdfast.engine.workflow.failures import fail
 from holdfast.engine.workflow.outcomes import Continued
@@ -145,8 +146,6 @@ def _send(scope: Scope, to: str, message: Any, topic: str | None) -> Op[None]:
 
 def _post(scope: Scope, key: str, to: str, message: Any, topic: str | None) -> Op[RunError | None]:
     """Leave the message with the run, if it was not left there before; why it cannot be, if so."""
-    from holdfast.engine.access.posting import post_message, was_posted
-
     engine, own = scope.execution.engine, scope.execution.lease
     unique = f"{own.record.uid}/{scope.execution.era(own.fold.generation)}/{key}"
     record = yield Read(engine.store.get, to)

@@ -22,6 +22,7 @@ from holdfast.flow.file.variables import misfit, type_of
 from holdfast.flow.records import wrong_part
 from holdfast.flow.template.shell_quoting import enclosed
 from holdfast.flow.template.syntax import ROOTS, Reference
+from holdfast.forms import check_answer, form, form_of
 
 # What a step's other keys go with: one of these actions, or one of these keys.
 _GOES_WITH: dict[str, tuple[str, ...]] = {
@@ -188,8 +189,6 @@ def _check_ask(reader: Reader, path: Path, ask: dict[str, Any], has_timeout: boo
         _tell(reader, (*path, "default"), "a `default` is for a question with a `timeout`, and there is none")
     fields = ask.get("fields")
     if isinstance(fields, list) and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in fields):
-        from holdfast.forms import form
-
         try:
             form(fields)
         except UsageError as error:
@@ -200,8 +199,6 @@ def _check_ask(reader: Reader, path: Path, ask: dict[str, Any], has_timeout: boo
 
 
 def _check_default(reader: Reader, path: Path, ask: dict[str, Any]) -> None:
-    from holdfast.forms import check_answer, form_of
-
     options = ask.get("options", ())
     if any("{" in str(option) for option in options):
         return  # a template, whose text is known only in a run

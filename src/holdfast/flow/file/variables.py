@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import UNSET
 
 from holdfast.errors import ActionFailed, VarsRefused
+from holdfast.flow.file.document import NotRead, Text, compose
 from holdfast.flow.file.model import Definition, Var
 from holdfast.flow.file.shapes import nearest
 
@@ -113,8 +114,6 @@ def _read(var: Var, text: str) -> Any:
 
 
 def _data(text: str) -> Any:
-    from holdfast.flow.file.document import NotRead, Text, compose
-
     try:
         return compose(Text.of("value", text)).plain_data()
     except NotRead as error:

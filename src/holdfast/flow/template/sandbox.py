@@ -14,6 +14,7 @@ import jinja2
 from jinja2.runtime import LoopContext
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from holdfast.flow.template import filters
 from holdfast.flow.template.limits import (
     MAX_ITEMS,
     MAX_TEXT,
@@ -139,8 +140,6 @@ def _joined(*values: Any) -> str:
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """The one environment."""
-    from holdfast.flow.template import filters
-
     made = Environment(
         undefined=jinja2.StrictUndefined,
         finalize=_finalized,

@@ -12,6 +12,8 @@ from holdfast.cli.session import outcome
 from holdfast.engine.run.handle import Run
 from holdfast.engine.workflow.declare import registered_names
 from holdfast.errors import KeyMissing, NoCheckpoint, RunError, UsageError
+from holdfast.graph.draw.mermaid import mermaid
+from holdfast.graph.draw.run_path import drawn
 from holdfast.kernel.model import Filter, Status
 from holdfast.ui import shapes
 from holdfast.ui.api.calls import Call, Plain
@@ -169,9 +171,6 @@ def show_family(call: Plain) -> shapes.Family:
 
 def draw_run(call: Plain) -> shapes.Picture:
     """Draw its graph with the path that it took."""
-    from holdfast.graph.draw.mermaid import mermaid
-    from holdfast.graph.draw.run_path import drawn
-
     found = drawn(call.run)
     if found is None:
         raise UsageError(f"run {call.params['run']!r} has no picture: it is of no graph, or has not begun")

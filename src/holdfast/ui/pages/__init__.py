@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from holdfast.graph.draw.svg import stylesheet
 from holdfast.ui.pages import (
     acts,
     effects,
@@ -76,6 +77,4 @@ def routes() -> list[BaseRoute]:
 
 def _graph_style(request: Request) -> Response:
     """How pictures of graphs look: it is made with them, and stands apart, since pages allow no style of their own."""
-    from holdfast.graph.draw.svg import stylesheet
-
     return Response(stylesheet(), media_type="text/css", headers={"Cache-Control": "max-age=3600"})

@@ -14,6 +14,8 @@ from holdfast.cli.story import task_name
 from holdfast.cli.unfinished import untaken_answers
 from holdfast.engine.run.handle import Run
 from holdfast.errors import ExtraMissing, HoldfastError, KeyMissing, Redacted, RunDamaged
+from holdfast.graph.draw.run_path import drawn
+from holdfast.graph.draw.svg import svg
 from holdfast.kernel.model import ENDED, Kind, Status
 from holdfast.ui.chart import Chart, chart
 from holdfast.ui.pages.addresses import run_url
@@ -159,9 +161,6 @@ class Picture(Struct, frozen=True):
 
 def picture(run: Run) -> Picture:
     """The picture of a run; an empty one if it is of no graph."""
-    from holdfast.graph.draw.run_path import drawn
-    from holdfast.graph.draw.svg import svg
-
     try:
         found = drawn(run)
         return Picture(svg(*found, styled=False)) if found is not None else Picture()
