@@ -43,6 +43,7 @@ CYCLES = {
 LATE = {
     ("holdfast.engine.app", "holdfast.engine.worker.worker"): "asyncio",
     ("holdfast.engine.execute.execute", "holdfast.engine.workflow.concurrency.async_execution"): "asyncio",
+    ("holdfast.testing", "holdfast.stores"): "the plugin imports this package",
     ("holdfast.testing.plugin", "holdfast.testing"): "pytest loads the plugin in every project that has Holdfast",
     ("holdfast.ui", "holdfast.ui.app"): "the extra `ui`; `holdfast.ui.hooks` does without",
 }

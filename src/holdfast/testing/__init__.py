@@ -22,7 +22,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast.stores import open_store
 from holdfast.testing.clock import ManualClock
 
 if TYPE_CHECKING:
@@ -58,6 +57,7 @@ def open(url: str = "memory://", *, clock: ManualClock | None = None, **how: Any
     ``advance``. Everything else is as with `holdfast.open`, which also takes what is left in ``how``.
     """
     import holdfast
+    from holdfast.stores import open_store
 
     return holdfast.open(url, store=open_store(url, clock=clock or ManualClock()), **how)
 
