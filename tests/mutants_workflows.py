@@ -698,6 +698,13 @@ MUTANTS: list[Mutant] = [
         'tests/engine/test_acknowledged.py -k "cancel_that_was_acknowledged"',
     ),
     Mutant(
+        "cancel-during-a-rollback-lost",
+        "src/holdfast/engine/control/rollback.py",
+        "    if rolling.failure is not None and wish is None:\n",
+        "    if rolling.failure is not None:\n",
+        'tests/engine/test_acknowledged.py -k "rolled_back_counts"',
+    ),
+    Mutant(
         "no-goes-on",
         "src/holdfast/engine/control/questions.py",
         "    if checked is False and is_breakpoint(asked):\n",

@@ -265,6 +265,32 @@ def test_a_cancel_that_was_acknowledged_before_the_end_counts(
     assert hf.client.store.inbox(run.uid) == []
 
 
+def undo_and_cancel(result: str, what: str) -> None:
+    called.append(f"undo {what}")
+    others[0].get("failing").cancel("no longer wanted", by="Ann")
+
+
+@step(undo=undo_and_cancel)
+def made(what: str) -> str:
+    return tool(what)
+
+
+@workflow(on_failure="rollback")
+def makes_and_fails() -> None:
+    made("a")
+    raise ValueError("no")
+
+
+def test_a_cancel_while_a_failed_run_is_rolled_back_counts(hf: Holdfast, opened: Callable[..., Holdfast]) -> None:
+    others[:] = [opened()]
+    run = hf.start(makes_and_fails, id="failing")
+    assert called == ["a", "undo a"]
+    assert (run.status, run.info().reason) == (Status.CANCELLED, None)
+    assert kinds(run)[-1] == "cancelled"
+    assert run.entry(run.checkpoint().seq).contents == {"error": "no longer wanted", "by": "Ann"}
+    assert hf.client.store.inbox(run.uid) == []
+
+
 @pytest.mark.parametrize("end", ["complete", "fail"])
 @pytest.mark.parametrize("held", [False, True])
 def test_a_cancel_that_was_acknowledged_before_an_end_by_hand_counts(

@@ -100,6 +100,7 @@ def end_by_rollback(
     except BaseException:  # whatever it is, the run is given up, and it is raised
         yield from run.release(lease)
         raise
+    status = lease.fold.ended[0] if lease.fold.ended is not None else status  # somebody may have cancelled it meanwhile
     yield from run.notify_parent(lease)
     yield from run.release(lease)
     _tell_end(run, status)

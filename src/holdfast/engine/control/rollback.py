@@ -20,7 +20,7 @@ from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Call, Nap, Op, Read
 from holdfast.engine.argument_checks import check_seq, check_texts
-from holdfast.engine.control.cancel_requests import cancel_request_keys
+from holdfast.engine.control.cancel_requests import cancel_request, cancel_request_keys
 from holdfast.engine.control.effects import effect
 from holdfast.engine.control.undo_call import UndoCall
 from holdfast.engine.log import INFO, WARNING, tell
@@ -29,7 +29,16 @@ from holdfast.engine.workflow.failures import one_line
 from holdfast.engine.workflow.revived import note_revival
 from holdfast.engine.workflow.scope import StepNow, current_scope, current_undo
 from holdfast.engine.workflow.undo_functions import check_findable, find, is_at_hand
-from holdfast.errors import HoldfastError, RunDamaged, StoreError, Uncertain, UndoFailed, UndoRefused, UsageError
+from holdfast.errors import (
+    HoldfastError,
+    InboxNotEmpty,
+    RunDamaged,
+    StoreError,
+    Uncertain,
+    UndoFailed,
+    UndoRefused,
+    UsageError,
+)
 from holdfast.kernel.fold import Fold, Mark, Rolling, rollback_plan
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import ENDED, Change, Kind, Rewind, Status
@@ -241,16 +250,32 @@ def finish_rollback(run: HeldRun, lease: Lease) -> Op[RollbackReport]:
     state = target.seq if target.kind == Kind.SAVED else target.state
     if record.queue is not None and rolling.failure is None and rolling.cancelled is None:
         yield from run.engine.upcalls.retry_children(run, lease, rolling.to)
-    with lease.lock:
-        rewind = Change(rewind=Rewind(lease.seq + 1, rolling.to))
-        lines: list[tuple[str, Data]] = [(Kind.REWOUND, {"to": rolling.to})]
-        if rolling.failure is not None:
-            lines.append((Kind.FAILED, rolling.failure))
-        elif rolling.cancelled is not None:
-            lines.append((Kind.CANCELLED, rolling.cancelled))
-        ticket = lease.write(lines, change=rewind, state=state)
-    yield from run.settle(lease, ticket)
-    return _report(lease.fold, rolling.to, rolling.plan)
+    while True:
+        lines, took = yield from _ending(run, rolling)
+        with lease.lock:
+            rewind = Change(rewind=Rewind(lease.seq + 1, rolling.to), final=len(lines) > 1)
+            ticket = lease.write(lines, change=rewind, took=took, state=state)
+        try:
+            yield from run.settle(lease, ticket)
+            return _report(lease.fold, rolling.to, rolling.plan)
+        except InboxNotEmpty:  # something was acknowledged meanwhile, so it comes first
+            yield from run.catch_up(lease)
+            yield from run.drain(lease)
+
+
+def _ending(run: HeldRun, rolling: Rolling) -> Op[tuple[list[tuple[str, Data]], tuple[str, ...]]]:
+    """The last entries of a rollback, and the requests to cancel that they take: of a failed run, these count."""
+    lines: list[tuple[str, Data]] = [(Kind.REWOUND, {"to": rolling.to})]
+    if rolling.failure is None and rolling.cancelled is None:
+        return lines, ()
+    items = yield Read(run.store.inbox, run.uid)
+    wish = cancel_request(run, items)
+    if rolling.failure is not None and wish is None:
+        lines.append((Kind.FAILED, rolling.failure))
+    else:
+        told = wish and {"error": wish.why, "by": wish.by}
+        lines.append((Kind.CANCELLED, rolling.cancelled or told or {}))
+    return lines, tuple(item.key for item in items if item.kind == "cancel")
 
 
 def _deal_with(run: HeldRun, lease: Lease, rolling: Rolling, mark: Mark) -> Op[None]:
