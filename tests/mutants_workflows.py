@@ -529,8 +529,8 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "rollback-on-failure-forgets-the-failure",
         "src/holdfast/engine/control/rollback.py",
-        "        if rolling.failure is not None:\n",
-        "        if False:\n",
+        "    if rolling.failure is None and rolling.cancelled is None:\n",
+        "    if rolling.cancelled is None:\n",
         f'{WORKFLOWS}/test_rollback.py -k "declared_so"',
     ),
     Mutant(
