@@ -1058,8 +1058,11 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "threads-are-not-looked-at-in-one-moment",
         "src/holdfast/engine/workflow/execution.py",
-        "        with self.threads_lock:",
-        "        with suppress():",
+        (
+            "        with self.threads_lock:  # one moment: whoever rests has begun what it waits for\n"
+            "            if any(pool.is_starting for pool in self.pools):\n"
+        ),
+        "        with suppress():\n            if any(pool.is_starting for pool in self.pools.copy()):\n",
         'tests/workflows/test_branches.py -k "slow_look"',
     ),
     Mutant(

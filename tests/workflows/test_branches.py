@@ -474,24 +474,37 @@ def test_a_held_branch_lets_those_go_on_that_have_not_begun(
     assert at_once[1] <= (limit or 32)
 
 
+@workflow
+def the_second_begins_late() -> Any:
+    def one(n: int) -> Any:
+        time.sleep(n * 0.08)  # while somebody looks at the threads, for the second time
+        return holdfast.gather(lambda: asks_and_acts(n), lambda: asks_and_acts(n + 100), limit=1)
+
+    return holdfast.map(one, range(2), limit=1)
+
+
 def test_a_slow_look_at_the_threads_is_a_look_at_one_moment(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    is_starting = Threads.is_starting.fget
+    is_starting, work = Threads.is_starting.fget, Threads._work
     assert is_starting is not None
 
     def slowly(pool: Threads) -> bool:
         found = is_starting(pool)
-        time.sleep(0.005)  # enough for a branch to begin, to start branches of its own, and to wait for them
+        time.sleep(0.03)
         return found
 
+    def work_late(pool: Threads, job: Any) -> None:
+        time.sleep(0.06 if pool.scope.path else 0)
+        work(pool, job)
+
     monkeypatch.setattr(Threads, "is_starting", property(slowly))
-    for _ in range(5):
-        run = hf.start(many_ask_within, 2, 1)
-        first, *others = run.questions()
-        run.answer("yes", question=first)
-        assert run.resume() is Status.WAITING, run.info().reason
-        for question in others:
-            run.answer("yes", question=question)
-        assert run.resume() is Status.COMPLETED, run.info().reason
+    monkeypatch.setattr(Threads, "_work", work_late)
+    run = hf.start(the_second_begins_late)
+    first, *others = run.questions()
+    run.answer("yes", question=first)
+    assert run.resume() is Status.WAITING, run.info().reason
+    for question in others:
+        run.answer("yes", question=question)
+    assert run.resume() is Status.COMPLETED, run.info().reason
 
 
 @workflow

@@ -310,7 +310,7 @@ class Execution:
         gate.decide(self._threads_do(gate))
 
     def _threads_do(self, gate: Gate) -> str:
-        with self.threads_lock:  # one moment for all of it: a thread that rests now has begun what it waits for
+        with self.threads_lock:  # one moment: whoever rests has begun what it waits for
             if any(pool.is_starting for pool in self.pools):
                 return BUSY
             threads = {self._main}.union(*(pool.threads for pool in self.pools))
