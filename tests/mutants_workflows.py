@@ -88,7 +88,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "wait-for-has-a-scope",
-        "src/holdfast/engine/workflow/concurrency/task_names.py",
+        "src/holdfast/engine/workflow/concurrency/task_scopes.py",
         "    return frame is not None and frame.f_code is _WAIT_FOR\n",
         "    return False\n",
         f'{WORKFLOWS}/test_tasks.py -k "with_a_task_and_without"',

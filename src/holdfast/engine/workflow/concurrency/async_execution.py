@@ -1,28 +1,24 @@
 """The execution of an async workflow: its branches are tasks, and a wait parks one of them on a future.
 
 Every task that the workflow creates (with `asyncio.gather`, a task group, `create_task`) gets a scope of its own, named
-after the task or what it executes (`holdfast.engine.workflow.concurrency.task_names`), so that keys are stable whatever
-the interleaving. The task factory that sees to it leaves every other task of the loop alone.
+after the task or what it executes (`task_scopes`), so that keys are stable whatever the interleaving.
 
 When nothing is active and all tasks wait for each other or for something durable, the run is **quiet**: the lease is
 given up and the tasks are cancelled. A task that waits for something else (a socket, `asyncio.sleep`) keeps the run
 going (`holdfast.engine.workflow.concurrency.idle`). While anything is parked, a look at all of this is always under
 way: at once after something happened, and now and then in any case.
 
-What a durable call gives is handed to its branch **in turn**: in the order of the journal, and only when nobody is busy
-with what was handed out before. So branches that share something in memory see the same order when they are replayed.
+What a durable call gives is handed to its branch **in turn** (`turns`): in the order of the journal, and only when
+nobody is busy with what was handed out before. So branches that share something in memory see the same order when they
+are replayed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-import sys
 import threading
-import weakref
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
@@ -33,8 +29,9 @@ from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.operations import Call, Op, Read, drive_async
 from holdfast.engine.log import WARNING, tell
 from holdfast.engine.workflow.concurrency.idle import RUNS, is_busy, shielded, waits_for
-from holdfast.engine.workflow.concurrency.task_names import is_of_wait_for, task_name
+from holdfast.engine.workflow.concurrency.task_scopes import install_task_factory
 from holdfast.engine.workflow.concurrency.thread_bridge import current_bridge, waiting_here
+from holdfast.engine.workflow.concurrency.turns import Turns
 from holdfast.engine.workflow.declare import Workflow
 from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.outcomes import Aborted, Expired, Outcome, Raised, Released, Returned, Suspended, Unwind
@@ -53,13 +50,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 LOOK_AGAIN = 0.05  # seconds after which a workflow that was not quiet is looked at again
 PATIENCE = 5.0  # seconds after which it is told that a cancelled task does not end
-GAP = 1.0  # seconds to wait, while a task is busy outside, for somebody to ask for what was recorded before
 STILL, STILL_MANY = 3, 6  # rounds of the loop in which nothing may happen until the next one has its turn
 STILL_IDLE = 10  # rounds until those who are held may be idle for good
 FEW = 64  # so many tasks are looked at in each round
 SPIN = 200  # rounds after which a task that only spins is not waited for
 
-_factories: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = weakref.WeakKeyDictionary()
 _driven: Counter[int] = Counter()  # how many workflows are driven by the loop of each thread
 
 
@@ -85,19 +80,13 @@ class AsyncExecution(Execution):
         self._has_mail = False
         self._has_looked = False  # into the inbox, since the run was claimed
         fold = lease.fold
-        self._order = sorted(found.seq for known in (fold.steps, fold.failures) for found in known.values())
-        self._given: set[int] = set()
-        self._next = 0  # of what was recorded, the first that nobody was given yet
-        self._line: list[tuple[int, int, asyncio.Future[None]]] = []  # who waits for a turn, by what is to be given
-        self._turns: set[asyncio.Future[None]] = set()
-        self._flying: set[int] = set()  # what is being committed
-        self._held_up: float | None = None
-        self._is_patient = True
+        recorded = (found.seq for known in (fold.steps, fold.failures) for found in known.values())
+        self._turns = Turns(recorded)
         self._acting: set[asyncio.Task[Any]] = set()  # the tasks that are in a step which is not in the journal yet
 
     async def drive(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome:
         """Call the workflow's function; how it went."""
-        install_task_factory(self._loop)
+        install_task_factory(self._loop, AsyncExecution)
         context = copy_context()
         context.run(current_scope.set, self.root)
         call: Any = partial(self.workflow.function, *args, **kwargs)
@@ -339,14 +328,18 @@ class AsyncExecution(Execution):
 
     def _look(self) -> None:
         self._soon = None
-        if self.outcome is not None or self._quiet.done() or not (self._parked or self._turns or self._is_held()):
+        if (
+            self.outcome is not None
+            or self._quiet.done()
+            or not (self._parked or self._turns.waiting or self._is_held())
+        ):
             return
         self._still += 1
         if not self._is_still():
             self._look_soon()
         elif self._drainer is not None:
             self._look_later()
-        elif self._turns:
+        elif self._turns.waiting:
             self._give_turn()
         elif self._is_held():
             self._look_at_held()
@@ -364,7 +357,7 @@ class AsyncExecution(Execution):
         return bool(self._outside())
 
     def _outside(self) -> set[asyncio.Task[Any]]:
-        durable = self._parked.keys() | self._turns | self._held
+        durable = self._parked.keys() | self._turns.waiting | self._held
         tasks = self.tasks - self._acting
         return {task for task in tasks if waits_for(task, self.tasks, durable) in (OUTSIDE, RUNS)}
 
@@ -509,55 +502,36 @@ class AsyncExecution(Execution):
     def settle(self, ticket: Ticket) -> Op[None]:
         assert isinstance(ticket.write, Append)
         seq = ticket.write.entries[0].seq
-        self._flying.add(seq)
+        self._turns.in_flight.add(seq)
         try:
             yield from super().settle(ticket)
         finally:
-            self._flying.discard(seq)
-            if self._turns:
+            self._turns.in_flight.discard(seq)
+            if self._turns.waiting:
                 self._tell(self.look)
 
     def in_turn(self, seq: int) -> Op[None]:
         if len(self.tasks) > 1:
             turn: asyncio.Future[None] = self._loop.create_future()
-            heapq.heappush(self._line, (seq, id(turn), turn))
-            self._turns.add(turn)
+            self._turns.wait(turn, seq)
             self.look()
             try:
                 yield Call(lambda: turn, (), {})
             finally:
-                self._turns.discard(turn)
+                self._turns.waiting.discard(turn)
                 self.look()
-        self._note_given(seq)
+        self._turns.note_given(seq)
 
     def given(self, seq: int) -> None:
-        self._tell(partial(self._note_given, seq)) if threading.get_ident() != self._thread else self._note_given(seq)
-
-    def _note_given(self, seq: int) -> None:
-        if self._next < len(self._order):
-            self._given.add(seq)
-            while self._next < len(self._order) and self._order[self._next] in self._given:
-                self._next += 1
+        note = partial(self._turns.note_given, seq)
+        self._tell(note) if threading.get_ident() != self._thread else note()
 
     def _give_turn(self) -> None:
         """Let the one go on who waits for what was recorded first."""
-        while self._line and self._line[0][2].done():
-            heapq.heappop(self._line)
-        seq, _, turn = self._line[0]
-        if any(other < seq for other in tuple(self._flying)):
+        turn = self._turns.take_next(self._are_outside, self._loop.time())
+        if turn is None:
             self._look_later()
             return
-        if self._next < len(self._order) and self._order[self._next] < seq:
-            # Nobody has asked yet for what comes before. Who is outside may still do so; all others would have.
-            if self._is_patient and self._are_outside():
-                now = self._loop.time()
-                self._held_up = self._held_up or now
-                self._is_patient = now < self._held_up + GAP
-                self._look_later()
-                return
-            self._next = bisect_left(self._order, seq)
-        self._held_up = None
-        heapq.heappop(self._line)
         turn.set_result(None)
         self._look_soon()
 
@@ -584,43 +558,3 @@ def _at_once(gate: Gate, wanted: Attempt) -> Op[None]:
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-# --- scopes for tasks
-
-
-def install_task_factory(loop: asyncio.AbstractEventLoop) -> None:
-    """See to it that each task which a workflow creates on this loop has a scope of its own."""
-    before = loop.get_task_factory()
-    if before is not None and _factories.get(loop) is before:
-        return
-
-    def factory(
-        loop: asyncio.AbstractEventLoop,
-        coro: Coroutine[Any, Any, Any] | Generator[Any, None, Any],
-        *,
-        context: Context | None = None,
-        **more: Any,
-    ) -> Any:
-        around = context.get(current_scope) if context is not None else current_scope.get()
-        scope = around if isinstance(around, Scope) else None  # inside of a step tasks are its own business
-        execution = scope.execution if scope is not None else None
-        inside = isinstance(execution, AsyncExecution) and execution.is_on(loop)
-        made: list[Any] = []
-        shared = inside and is_of_wait_for(sys._getframe(1))
-        if scope is not None and inside and not shared:
-            scope = scope.task(task_name(coro, scope.execution.workflow.__module__, made))
-            context = context.copy() if context is not None else copy_context()
-            context.run(current_scope.set, scope)
-        if before is not None:
-            make: Any = before
-            task: Any = make(loop, coro, context=context, **more) if context is not None else make(loop, coro)
-        else:
-            task = asyncio.Task(coro, loop=loop, context=context, **more)
-        made.append(task)
-        if scope is not None and isinstance(execution, AsyncExecution) and inside:
-            execution.follow(task, scope, shared=shared)
-        return task
-
-    _factories[loop] = factory
-    loop.set_task_factory(factory)

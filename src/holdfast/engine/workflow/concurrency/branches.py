@@ -2,7 +2,7 @@
 
 Each branch has a scope of its own, numbered by its place in the call, so that keys are stable whatever the
 interleaving. In an async workflow a branch is a coroutine, and these are awaited; plain `asyncio.gather`, task groups
-and `create_task` work as well, and their tasks have names (`holdfast.engine.workflow.concurrency.task_names`). In a
+and `create_task` work as well, and their tasks have names (`holdfast.engine.workflow.concurrency.task_scopes`). In a
 sync one a branch is a function without arguments, which runs in a thread; more than `MAX_THREADS` of one call take
 turns.
 
