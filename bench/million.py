@@ -97,7 +97,7 @@ def one_run() -> Made:
     with holdfast.open("memory://") as hf:
         run = hf.start(order, "c", id="c", tags={"region": "r", "customer": "c"})
         run.result()
-        record = hf.client.store.journal(run.uid)
+        record = hf.client.store.get(uid=run.uid)
         assert record is not None
         return Made(record, tuple(hf.client.store.read(run.uid, 0, record.seq)))
 

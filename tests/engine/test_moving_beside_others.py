@@ -58,16 +58,16 @@ def test_who_tidies_does_not_remove_what_another_lets_live_meanwhile(
     """One mover has found a copy in the target; before it looks at the source, another one finishes the move."""
     run = hf.start(asks, id="run")
     one, another = Mover(hf.client.engine, there.client.store), Mover(hf.client.engine, there.client.store)
-    journal, arrive = hf.client.store.journal, one._arrive
+    get, arrive = hf.client.store.get, one._arrive
 
     def meanwhile(record: RunRecord) -> str | None:
-        def slowly(uid: str) -> RunRecord | None:
-            monkeypatch.setattr(hf.client.store, "journal", journal)
+        def slowly(*, uid: str) -> RunRecord | None:
+            monkeypatch.setattr(hf.client.store, "get", get)
             assert arrive(record) == "run"
             assert hf.client.store.settle(uid, epoch=record.epoch)
-            return journal(uid)
+            return get(uid=uid)
 
-        monkeypatch.setattr(hf.client.store, "journal", slowly)
+        monkeypatch.setattr(hf.client.store, "get", slowly)
         another.tidy()
         return arrive(record)
 
@@ -94,7 +94,7 @@ def test_one_that_is_moved_back_before_its_mover_is_done_is_not_lost(
         return settle(uid, **how)
 
     def meanwhile(record: RunRecord) -> str | None:
-        copy = hf.client.store.journal(record.uid)
+        copy = hf.client.store.get(uid=record.uid)
         assert copy is not None
         assert not settle(copy.uid, epoch=copy.epoch), "a copy that is to become the run is not given up"
         return arrive(record)

@@ -184,7 +184,7 @@ class Driver:
         if outcome is not None:
             assert isinstance(outcome, HoldfastError)
             raise outcome
-        after = self.store.journal(record.uid)
+        after = self.store.get(uid=record.uid)
         assert after is not None
         return after
 

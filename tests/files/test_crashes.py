@@ -91,7 +91,9 @@ def look(root: Path) -> object:
         assert (store.get(record.id) == record) is not record.hidden
         for link in record.lineage:
             assert store.read(link.uid, 0, link.upto)[-1].hash == record.root
-        mail = [] if record.hidden else [store.inbox(record.uid), store.taken(record.uid)]
+        mail = (
+            [] if record.hidden else [store.inbox(record.uid), [one.key for one in store.inbox(record.uid, taken=True)]]
+        )
         about = (record.id, record.status, record.epoch, record.worker, record.wake_at, record.rollback, record.hidden)
         seen.append((about, [(entry.seq, entry.payload) for entry in entries], mail))
     return sorted(seen, key=str)

@@ -107,7 +107,7 @@ def test_a_taken_item_leaves_its_key_and_no_more(driver, root):
     run = driver.claim(driver.create("run"))
     driver.store.post(run.uid, Item("k", "message", 1, b'"a secret"'))
     driver.append(run, b'"took"', took=("k",))
-    assert driver.store.taken(run.uid) == ["k"]
+    assert [one.key for one in driver.store.inbox(run.uid, taken=True)] == ["k"]
     assert not driver.store.post(run.uid, Item("k", "message", 1, b'"again"'))
     texts = [path.read_bytes() for path in root.rglob("*") if path.is_file()]
     assert not any(b"a secret" in text for text in texts)
@@ -179,14 +179,14 @@ def test_forks_share_until_the_last_one_goes(driver, root):
     assert (driver.store.get("a"), driver.store.get("b")) == (None, None)
     fresh = FilesStore(str(root))
     assert [entry.payload for entry in fresh.read(run.uid, 0, 9)] == [b"{}", b"1", b"2", b"3", b"4"]
-    assert fresh.journal(child.uid).hidden
+    assert fresh.get(uid=child.uid).hidden
     again = driver.create("a")  # the id is free
     assert fresh.get("a") == again
-    assert fresh.journal(run.uid).hidden
+    assert fresh.get(uid=run.uid).hidden
     assert driver.store.delete(grandchild.uid)
     assert not driver.store.delete(grandchild.uid)
     assert os.listdir(root / "hidden") == []
-    assert fresh.journal(run.uid) is None
+    assert fresh.get(uid=run.uid) is None
     assert fresh.get("a") == again
 
 
@@ -217,7 +217,7 @@ def test_a_damaged_run_is_listed_and_hides_no_other(driver, root):
     assert isinstance(fresh.apply([driver.next(runs[1], b"1")])[0], RunDamaged)
     (broken / "run.json").unlink()
     assert {record.status for record in fresh.find(Filter())} == {Status.READY, Status.BLOCKED}
-    assert fresh.orphans() == []
+    assert fresh.find(Filter(orphaned=True)) == []
 
 
 def test_listing_is_newest_first_in_pages(driver):

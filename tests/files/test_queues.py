@@ -9,6 +9,7 @@ import pytest
 from holdfast.errors import StoreDamaged
 from holdfast.kernel.model import Change, Kind, Limits, Order, Status
 from holdfast.stores.files.store import FilesStore
+from holdfast.stores.protocol import find_document
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, ids, make
 
@@ -87,7 +88,7 @@ def test_a_damaged_document_is_told_with_its_place(place: Path, clock: ManualClo
     text = path.read_bytes()
     damaged: dict[str, Any] = {"flipped": text.replace(b"3", b"4"), "cut off": text[:-9], "emptied": b""}
     path.write_bytes(damaged[how])
-    for use in (lambda: store.document("queue", "mail"), lambda: store.documents("queue")):
+    for use in (lambda: find_document(store, "queue", "mail"), lambda: store.documents("queue")):
         with pytest.raises(StoreDamaged, match=r"documents/queue/.*restore"):
             use()
     store.close()

@@ -155,13 +155,22 @@ def test_a_disk_that_fills_up_behind_the_line_does_not_take_it_back(root, drive)
     driver.store.post(run.uid, Item("k", "message", 1, b"1"))
     disk.full = True
     run = driver.append(run, b'"took"', took=("k",), change=Change(rollback=1))
-    assert (run.seq, run.rollback, driver.store.inbox(run.uid), driver.store.taken(run.uid)) == (1, 1, [], ["k"])
+    assert (
+        run.seq,
+        run.rollback,
+        driver.store.inbox(run.uid),
+        [one.key for one in driver.store.inbox(run.uid, taken=True)],
+    ) == (1, 1, [], ["k"])
     with pytest.raises(StoreFull):
         driver.append(run, b'"next"')
     disk.full = False
     run = driver.append(run, b'"next"')
     fresh = FilesStore(str(root))
-    assert (fresh.get("run").rollback, fresh.inbox(run.uid), fresh.taken(run.uid)) == (1, [], ["k"])
+    assert (fresh.get("run").rollback, fresh.inbox(run.uid), [one.key for one in fresh.inbox(run.uid, taken=True)]) == (
+        1,
+        [],
+        ["k"],
+    )
     driver.store.close()
 
 
@@ -320,9 +329,9 @@ def test_a_killed_worker_frees_its_runs_at_once(root, drive):
     run = one.claim(one.create("run"))
     with pytest.raises(Claimed):
         two.claim(run)
-    assert two.store.orphans() == []
+    assert two.store.find(Filter(orphaned=True)) == []
     one.store.drop()
-    assert [record.id for record in two.store.orphans()] == ["run"]
+    assert [record.id for record in two.store.find(Filter(orphaned=True))] == ["run"]
     assert two.claim(run).epoch == 2
     two.store.close()
 
@@ -345,7 +354,7 @@ def test_who_waited_for_a_run_that_was_deleted_is_told(root, drive, monkeypatch)
         threads = [
             threading.Thread(target=lambda: outcomes.extend(driver.store.apply([driver.next(run, b"1")]))),
             threading.Thread(target=lambda: outcomes.append(driver.store.get("run"))),
-            threading.Thread(target=lambda: outcomes.append(driver.store.journal(run.uid))),
+            threading.Thread(target=lambda: outcomes.append(driver.store.get(uid=run.uid))),
         ]
         for thread in threads:
             thread.start()
@@ -408,15 +417,15 @@ class Twin:
 
     def compare(self) -> None:
         for record in self.memory.find(Filter(hidden=None), limit=1000):
-            self.do("journal", record.uid)
+            self.do("get", uid=record.uid)
             self.do("get", record.id)
             self.do("read", record.uid, 0, 10**9)
             if not record.hidden:
                 self.do("inbox", record.uid)
-                self.do("taken", record.uid)
+                self.do("inbox", record.uid, taken=True)
         for hidden in (None, True, False):
             self.do("find", Filter(hidden=hidden), limit=1000)
-        assert {r.uid for r in self.files.orphans()} == {r.uid for r in self.memory.orphans()}
+        self.do("find", Filter(orphaned=True), limit=1000)
 
 
 @pytest.mark.parametrize("seed", range(6))

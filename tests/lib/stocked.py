@@ -106,12 +106,12 @@ def questions(hf: Holdfast, known: dict[str, str]) -> Iterator[tuple[str, Callab
         yield f"effects {id}", lambda id=id: [(one.key, one.target, one.status) for one in hf.get(id).effects()]
         yield f"questions {id}", lambda id=id: [one.prompt for one in hf.get(id).questions()]
         yield f"audit {id}", lambda id=id: hf.get(id).audit().head
-        yield f"journal {id}", lambda uid=uid: store.journal(uid)
+        yield f"journal {id}", lambda uid=uid: store.get(uid=uid)
         yield f"read {id}", lambda uid=uid: store.read(uid, 0, 99)
         yield f"read saved {id}", lambda uid=uid: [entry.seq for entry in store.read(uid, 0, 99, saved=True)]
         yield f"inbox {id}", lambda uid=uid: store.inbox(uid)
-        yield f"taken {id}", lambda uid=uid: store.taken(uid)
-        yield f"forks {id}", lambda uid=uid: [record.id for record in store.forks(uid)]
+        yield f"taken {id}", lambda uid=uid: [one.key for one in store.inbox(uid, taken=True)]
+        yield f"forks {id}", lambda uid=uid: [record.id for record in store.find(Filter(shares=uid))]
     yield "runs", lambda: [info.id for info in hf.runs()]
     for status in Status:
         yield f"runs {status}", lambda status=status: [info.id for info in hf.runs(status=status)]
@@ -126,7 +126,7 @@ def questions(hf: Holdfast, known: dict[str, str]) -> Iterator[tuple[str, Callab
     yield "recover", lambda: hf.recover(dry_run=True)
     yield "counts", lambda: store.counts(99)
     yield "due", lambda: [record.id for record in store.due(["post"], WORKFLOWS)]
-    yield "orphans", lambda: [record.id for record in store.orphans()]
+    yield "orphans", lambda: [record.id for record in store.find(Filter(orphaned=True))]
     yield "backlog", store.backlog
     yield "next wake", store.next_wake
     yield "workers", lambda: [one.worker for one in store.workers()]
@@ -172,7 +172,7 @@ def attempts(hf: Holdfast, known: dict[str, str]) -> Iterator[tuple[str, Callabl
     yield "rollback", lambda: hf.get("victim").rollback(to=1)
     yield "cancel", lambda: hf.get("open").cancel()
     yield "redact", lambda: hf.get("victim").redact()
-    yield "sweep", lambda: store.sweep([record for uid in known.values() if (record := store.journal(uid))])
+    yield "sweep", lambda: store.sweep([record for uid in known.values() if (record := store.get(uid=uid))])
     for id in ("grandchild", "fork", "victim", "done"):
         yield f"delete {id}", lambda id=id: hf.get(id).delete()
 

@@ -10,6 +10,7 @@ from holdfast.errors import RunEnded
 from holdfast.kernel.admission import Candidate, Held, admitted
 from holdfast.kernel.model import ENDED, Change, Limits, Order, RunRecord, Status
 from holdfast.stores import Store, open_store
+from holdfast.stores.protocol import find_document
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, item, make, put
 
@@ -126,7 +127,7 @@ class History:
     def write(self) -> None:
         name, value = self.dice.choice("xyz"), self.dice.choice([None, b"{}", b'{"a":1}'])
         for store in self.both:
-            known = store.document("k", name)
+            known = find_document(store, "k", name)
             assert not store.put_document("k", name, b"wrong", known.version + 1 if known else 5)
             assert store.put_document("k", name, value, known.version if known else None)
         self.documents.pop(name, None)

@@ -129,7 +129,7 @@ def test_so_is_the_page_after_it(
 
 def test_so_is_a_run(store: PostgresStore, explained: Callable[[Callable[[], object]], list[dict[str, Any]]]) -> None:
     check(explained(lambda: store.get("c100/6000")), 2)
-    check(explained(lambda: store.journal("0" * 24)), 2)
+    check(explained(lambda: store.get(uid="0" * 24)), 2)
 
 
 def test_what_is_due_is_found_without_what_waits_for_later(
@@ -139,7 +139,7 @@ def test_what_is_due_is_found_without_what_waits_for_later(
     assert [record.id for record in store.due(["p", "q"], names)] == ["c333/20000"]
     check(explained(lambda: store.due(["p", "q"], names)), 20)
     check(explained(lambda: store.next_wake(["q"], names, after=1)), 2)
-    check(explained(store.orphans), 2)
+    check(explained(lambda: store.find(Filter(orphaned=True))), 2)
 
 
 def test_so_is_what_can_be_taken(store: PostgresStore, url: str) -> None:

@@ -216,12 +216,12 @@ def test_a_run_that_was_claimed_by_a_call_that_failed_is_given_up(
     proxy.refuses = True
     with pytest.raises(StoreUnreachable):
         act(far, run.uid)
-    held = store.journal(run.uid)
+    held = store.get(uid=run.uid)
     assert held is not None
     assert (held.worker, held.status) == ("far", Status.RUNNING)
     proxy.refuses = False
     far.beat("far", LEASE)
-    free = store.journal(run.uid)
+    free = store.get(uid=run.uid)
     assert free is not None
     assert (free.worker, free.status, free.epoch) == (None, Status.READY, 1)
 
@@ -239,7 +239,7 @@ def test_a_run_that_had_ended_is_given_up_with_what_came_meanwhile(
     assert store.post(run.uid, item("answer:1"))
     proxy.refuses = False
     far.beat("far", LEASE)
-    free = store.journal(run.uid)
+    free = store.get(uid=run.uid)
     assert free is not None
     assert (free.worker, free.status, free.epoch) == (None, Status.READY, 1)
 

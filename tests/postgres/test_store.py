@@ -55,7 +55,7 @@ def test_an_end_sees_the_item_of_a_post_that_it_had_to_wait_for(
         poster.commit()
         ending.join()
     assert [type(one) for one in outcomes] == [InboxNotEmpty]
-    record = store.journal(held.uid)
+    record = store.get(uid=held.uid)
     assert record is not None
     assert (record.status, record.seq) == (Status.RUNNING, held.seq)
 
@@ -89,7 +89,7 @@ def test_leases_go_by_the_servers_clock(
     wrong.enlist("wrong", LEASE)
     with pytest.raises(Claimed):
         wrong.claim(held.uid, "wrong")
-    assert wrong.orphans() == []
+    assert wrong.find(Filter(orphaned=True)) == []
     mine = wrong.claim(make(wrong, author.create("other")).uid, "wrong")
     skewed(0)
     with pytest.raises(Claimed):
@@ -234,7 +234,7 @@ def test_a_run_is_made_and_ends_without_looking_first(
     end = author.append(held, Kind.DONE, Kind.FAILED, change=change)
     put(store, end)
     assert not looked
-    record = store.journal(held.uid)
+    record = store.get(uid=held.uid)
     assert record == appended(held, end, mail=False)
     assert make(store, author.create("quick")) == record
     [refused] = store.apply([author.append(held, Kind.DONE, Kind.FAILED, change=change)])
@@ -245,7 +245,7 @@ def test_a_run_is_made_and_ends_without_looking_first(
 def test_what_arrived_is_seen_by_a_run_that_goes_to_wait(store: PostgresStore, author: Author, held: RunRecord) -> None:
     store.post(held.uid, item("k"))
     put(store, author.append(held, Kind.DONE, change=Change(status=Status.WAITING, release=True)))
-    record = store.journal(held.uid)
+    record = store.get(uid=held.uid)
     assert record is not None
     assert record.status is Status.READY
 

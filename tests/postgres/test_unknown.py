@@ -13,6 +13,7 @@ from holdfast.errors import Claimed, LeaseLost, RunNotFound, StoreUnreachable
 from holdfast.kernel.model import Append, Change, Filter, Kind, Order, RunRecord, Status
 from holdfast.stores.postgres import connections, stuck_calls
 from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.protocol import find_document
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import ALL, LEASE, Author, after, item, make, put, snapshot
 
@@ -63,7 +64,7 @@ def test_a_step_is_written_once(far: PostgresStore, proxy: Proxy, author: Author
         held = after(held, write)
         assert proxy.struck.is_set()
     assert [entry.payload for entry in far.read(run.uid, 1, ALL)] == [b"step %d" % n for n in range(7)]
-    assert far.journal(run.uid) == held
+    assert far.get(uid=run.uid) == held
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -90,10 +91,13 @@ def test_a_release_is_made_once(
     proxy.lose(b"COMMIT\0", how)
     put(far, write)
     assert proxy.struck.is_set()
-    record = far.journal(run.uid)
+    record = far.get(uid=run.uid)
     assert record is not None
     assert (record.status, record.worker, record.epoch) == (status, None, held.epoch)
-    assert (far.taken(run.uid), len(far.read(run.uid, 1, ALL))) == (["k"], len(entries))
+    assert ([one.key for one in far.inbox(run.uid, taken=True)], len(far.read(run.uid, 1, ALL))) == (
+        ["k"],
+        len(entries),
+    )
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -138,7 +142,7 @@ def test_a_run_ends_once(far: PostgresStore, proxy: Proxy, author: Author, run: 
     proxy.lose(b"crashes = 0", how)
     put(far, write)
     assert proxy.struck.is_set()
-    record = far.journal(run.uid)
+    record = far.get(uid=run.uid)
     assert record is not None
     assert (record.status, record.worker, record.epoch) == (Status.COMPLETED, None, held.epoch)
     assert far.read(run.uid, 1, ALL) == list(write.entries)
@@ -172,7 +176,7 @@ def test_an_item_is_posted_once(
         put(store, author.append(store.claim(run.uid, "east"), took=("k",)))
     assert not far.post(run.uid, item("k", at=78))
     assert proxy.struck.is_set()
-    assert len(far.inbox(run.uid)) + len(far.taken(run.uid)) == 1
+    assert len(far.inbox(run.uid)) + len([one.key for one in far.inbox(run.uid, taken=True)]) == 1
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -218,11 +222,11 @@ def test_what_is_taken_is_taken_once_and_known(far: PostgresStore, proxy: Proxy,
 @pytest.mark.parametrize("how", HOWS)
 def test_a_document_is_put_once(far: PostgresStore, proxy: Proxy, how: str) -> None:
     for value, wanted in ((b"made", True), (b"replaced", True), (None, False)):
-        before = far.document("kind", "name")
+        before = find_document(far, "kind", "name")
         proxy.lose(b"document", how)
         assert far.put_document("kind", "name", value, before.version if before else None)
         assert proxy.struck.is_set()
-        after = far.document("kind", "name")
+        after = find_document(far, "kind", "name")
         assert (after.value if after else None) == value
         assert (after is not None) is wanted
 

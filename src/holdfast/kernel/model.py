@@ -209,6 +209,8 @@ class Filter(Struct, frozen=True):
     created_from: int | None = None
     created_before: int | None = None
     hidden: bool | None = False  # None: both
+    shares: str | None = None  # forks that share entries of this journal, and their forks
+    orphaned: bool = False  # held by a worker which is no longer alive
 
 
 class Document(Struct, frozen=True):

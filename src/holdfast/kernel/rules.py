@@ -324,9 +324,9 @@ def uids_within(filter: Filter) -> tuple[str | None, str | None]:
     )
 
 
-def shares(record: RunRecord, uid: str) -> bool:
-    """Whether the run's history begins in that journal."""
-    return any(link.uid == uid for link in record.lineage)
+def taken_item(key: str) -> Item:
+    """The place of an item that was taken: nothing but its key is kept."""
+    return Item(key, "taken", 0, b"", wakes=False)
 
 
 def moved(record: RunRecord) -> Moved:
@@ -389,7 +389,7 @@ def adoptable(here: RunRecord | None, record: RunRecord, entries: Sequence[Entry
     return True
 
 
-def matches(record: RunRecord, filter: Filter) -> bool:
+def matches(record: RunRecord, filter: Filter, is_alive: Callable[[str], bool] = lambda worker: True) -> bool:
     """Whether the run is one of those that the filter asks for."""
     return (
         (filter.hidden is None or record.hidden == filter.hidden)
@@ -400,4 +400,6 @@ def matches(record: RunRecord, filter: Filter) -> bool:
         and (filter.prefix is None or record.id.startswith(filter.prefix))
         and (filter.created_from is None or record.created_at >= filter.created_from)
         and (filter.created_before is None or record.created_at < filter.created_before)
+        and (filter.shares is None or any(link.uid == filter.shares for link in record.lineage))
+        and (not filter.orphaned or (record.worker is not None and not is_alive(record.worker)))
     )

@@ -50,8 +50,8 @@ from holdfast.kernel.rules import (
     new_version,
     refusal,
     settled,
-    shares,
     swept,
+    taken_item,
     wake_time,
     woken,
 )
@@ -101,16 +101,10 @@ class MemoryStore:
         self._enlisted: set[str] = set()
         self._closed = False
 
-    def get(self, id: str) -> RunRecord | None:
+    def get(self, id: str | None = None, *, uid: str | None = None) -> RunRecord | None:
         with self._lock:
             self._check_open()
-            uid = self._shelf.ids.get(id)
-            return self._shelf.journals[uid].record if uid else None
-
-    def journal(self, uid: str) -> RunRecord | None:
-        with self._lock:
-            self._check_open()
-            found = self._shelf.journals.get(uid)
+            found = self._shelf.journals.get(uid or self._shelf.ids.get(id or "", ""))
             return found.record if found else None
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
@@ -119,7 +113,7 @@ class MemoryStore:
             found = [
                 journal.record
                 for uid, journal in self._shelf.journals.items()
-                if (before is None or uid < before) and matches(journal.record, filter)
+                if (before is None or uid < before) and matches(journal.record, filter, self._alive)
             ]
         return sorted(found, key=lambda record: record.uid, reverse=True)[:limit]
 
@@ -139,27 +133,13 @@ class MemoryStore:
             found = [replace(entry, payload=b"") for entry in found]
         return found[:limit]
 
-    def inbox(self, uid: str) -> list[Item]:
+    def inbox(self, uid: str, *, taken: bool = False) -> list[Item]:
         with self._lock:
             self._check_open()
             journal = self._shelf.journals.get(uid)
-            return list(journal.inbox.values()) if journal else []
-
-    def taken(self, uid: str) -> list[str]:
-        with self._lock:
-            self._check_open()
-            journal = self._shelf.journals.get(uid)
-            return sorted(journal.taken) if journal else []
-
-    def orphans(self, limit: int = 100) -> list[RunRecord]:
-        with self._lock:
-            self._check_open()
-            found = [
-                journal.record
-                for journal in self._shelf.journals.values()
-                if journal.record.worker is not None and not self._alive(journal.record.worker)
-            ]
-        return found[:limit]
+            if journal is None:
+                return []
+            return [taken_item(key) for key in sorted(journal.taken)] if taken else list(journal.inbox.values())
 
     def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
         with self._lock:
@@ -192,11 +172,6 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             return counted([journal.record for journal in self._shelf.journals.values()])
-
-    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
-        return [record for record in self.find(Filter(), limit=len(self._shelf.journals)) if shares(record, uid)][
-            :limit
-        ]
 
     def counts(self, upto: int) -> dict[Status, int]:
         with self._lock:
@@ -363,15 +338,11 @@ class MemoryStore:
             journal.record = record
             return True
 
-    def document(self, kind: str, name: str) -> Document | None:
+    def documents(self, kind: str, name: str | None = None) -> list[Document]:
         with self._lock:
             self._check_open()
-            return self._shelf.documents.get((kind, name))
-
-    def documents(self, kind: str) -> list[Document]:
-        with self._lock:
-            self._check_open()
-            return [found for (its, _), found in sorted(self._shelf.documents.items()) if its == kind]
+            known = sorted(self._shelf.documents.items())
+            return [found for (its, named), found in known if its == kind and name in (None, named)]
 
     def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
         with self._changing():

@@ -54,11 +54,8 @@ class Store(Protocol):
     def look_every(self) -> float:
         """After how many seconds it is worth while to ask again whether others have committed something."""
 
-    def get(self, id: str) -> RunRecord | None:
-        """The visible run of this id."""
-
-    def journal(self, uid: str) -> RunRecord | None:
-        """The run of this uid, hidden or not."""
+    def get(self, id: str | None = None, *, uid: str | None = None) -> RunRecord | None:
+        """The visible run of this id; or the run of this uid, hidden or not."""
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         """Runs, newest first by uid; ``before`` is the uid of the last one of the page before."""
@@ -71,18 +68,18 @@ class Store(Protocol):
         Without ``payloads`` they are left empty, which is cheaper where they are large.
         """
 
-    def inbox(self, uid: str) -> list[Item]:
-        """Items that were not taken yet, oldest first. They are not chained, so the store itself tells damage."""
+    def inbox(self, uid: str, *, taken: bool = False) -> list[Item]:
+        """Items that were not taken yet, oldest first. They are not chained, so the store itself detects damage.
 
-    def orphans(self, limit: int = 100) -> list[RunRecord]:
-        """Runs that are held by a worker which is no longer alive."""
+        With ``taken``, those that were taken, by key: see `holdfast.kernel.rules.taken_item`.
+        """
 
     def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
         """Runs of these queues and workflows that nobody holds and that can go on now.
 
         They are ready, or they wait and the time for which they wait has come. Those of a higher priority come first,
         then those that are due longest: a waiting run is due since its time; a ready one counts as due since it was
-        created, so an older run goes before a newer one. Those whose holder died are told by `orphans`.
+        created, so an older run goes before a newer one. Those whose holder died are orphans: see `Filter`.
         """
 
     def take(self, order: Order) -> list[RunRecord]:
@@ -94,9 +91,6 @@ class Store(Protocol):
 
     def backlog(self) -> dict[str, Backlog]:
         """What there is in each queue that has a run which has not ended, or is held."""
-
-    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
-        """Visible runs that share entries of this journal: its forks, and theirs. Newest first by uid."""
 
     def counts(self, upto: int) -> dict[Status, int]:
         """How many runs of each status there are, each counted up to this many; hidden ones do not count."""
@@ -174,14 +168,8 @@ class Store(Protocol):
         its inbox holds other items than those of the keys in ``mail``, where that is given.
         """
 
-    def taken(self, uid: str) -> list[str]:
-        """Keys of the inbox items that were taken."""
-
-    def document(self, kind: str, name: str) -> Document | None:
-        """The document of this kind and name."""
-
-    def documents(self, kind: str) -> list[Document]:
-        """All documents of a kind, by name."""
+    def documents(self, kind: str, name: str | None = None) -> list[Document]:
+        """All documents of a kind, by name; or the one of this name, if there is one."""
 
     def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
         """Make or replace a document, or delete it (None), if its version is the expected one (None: there is none).
@@ -240,4 +228,6 @@ class Examined(Protocol):
         """What in the server's settings weakens a promise, what that means, and what to do about it."""
 
 
-# --- runs that live elsewhere
+def find_document(store: Store, kind: str, name: str) -> Document | None:
+    """The document of this kind and name."""
+    return next(iter(store.documents(kind, name)), None)

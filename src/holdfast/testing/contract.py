@@ -42,7 +42,7 @@ from holdfast.testing.contract_waiting import WaitingContract
 from holdfast.testing.contract_writing import WritingContract
 
 USES = (
-    *("get", "journal", "find", "read", "inbox", "taken", "orphans", "due", "next_wake", "version"),
+    *("get", "get by uid", "find", "orphans", "read", "inbox", "taken", "due", "next_wake", "version"),
     *("take", "backlog", "document", "documents", "put_document"),
     *("create", "append", "claim", "post", "enlist", "beat", "delete", "sweep", "rewrap", "adopt", "settle"),
 )
@@ -131,18 +131,18 @@ class StoreContract(
         record, entries = whole(author)
         calls: dict[str, Callable[[], object]] = {
             "get": lambda: store.get("run"),
-            "journal": lambda: store.journal(held.uid),
+            "get by uid": lambda: store.get(uid=held.uid),
             "find": lambda: store.find(Filter()),
             "read": lambda: store.read(held.uid, 0, ALL),
             "inbox": lambda: store.inbox(held.uid),
-            "taken": lambda: store.taken(held.uid),
-            "orphans": lambda: store.orphans(),
+            "taken": lambda: store.inbox(held.uid, taken=True),
+            "orphans": lambda: store.find(Filter(orphaned=True)),
             "due": lambda: store.due(["q"], ["w"]),
             "next_wake": lambda: store.next_wake(),
             "version": lambda: store.version(),
             "take": lambda: store.take(order("q")),
             "backlog": lambda: store.backlog(),
-            "document": lambda: store.document("k", "n"),
+            "document": lambda: store.documents("k", "n"),
             "documents": lambda: store.documents("k"),
             "put_document": lambda: store.put_document("k", "n", b"1", None),
             "create": lambda: store.apply([author.create("new")]),
@@ -242,7 +242,7 @@ class FileStoreContract(ProcessStoreContract):
     ) -> None:
         held = other.claim(run.uid, "north")
         other.drop()
-        assert store.orphans() == [held]
+        assert store.find(Filter(orphaned=True)) == [held]
         assert store.claim(run.uid, "east").epoch == held.epoch + 1
 
     def test_a_forked_child_may_open_the_store_again(

@@ -118,9 +118,14 @@ def refused(store: Store, write: Append | Create, by: type[HoldfastError] = Leas
         assert snapshot(store, uid) == before
 
 
+def keys_taken(store: Store, uid: str) -> list[str]:
+    """The keys of the inbox items that were taken."""
+    return [item.key for item in store.inbox(uid, taken=True)]
+
+
 def snapshot(store: Store, uid: str) -> tuple[Any, ...]:
     """Everything that a store says about a run."""
-    return store.journal(uid), store.read(uid, 0, ALL), store.inbox(uid), store.taken(uid)
+    return store.get(uid=uid), store.read(uid, 0, ALL), store.inbox(uid), keys_taken(store, uid)
 
 
 def ids(found: Sequence[RunRecord]) -> list[str]:

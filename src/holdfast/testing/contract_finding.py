@@ -77,7 +77,7 @@ class FindingContract(Opening):
                 put(store, author.append(held, change=Change(status=status, release=status is not Status.RUNNING)))
         make(store, author.fork(made[9], store.read(made[9].uid, 0, 0)[0], "fork"))
         store.delete(made[9].uid)
-        return [record for record in (store.journal(each.uid) for each in made) if record is not None]
+        return [record for record in (store.get(uid=each.uid) for each in made) if record is not None]
 
     def test_find_lists_visible_runs_newest_first(self, store: Store, many: list[RunRecord]) -> None:
         assert ids(store.find(Filter())) == ["fork", *(f"run/{n}" for n in reversed(range(9)))]
@@ -208,7 +208,7 @@ class FindingContract(Opening):
         held = store.claim(made.uid, "east")
         store.post(made.uid, item("k"))
         put(store, author.append(held, Kind.DONE, took=("k",)))
-        assert (held.id, other.get(id)) == (id, store.journal(made.uid))
+        assert (held.id, other.get(id)) == (id, store.get(uid=made.uid))
         again = self.open_store(place, clock)
         assert ids(again.find(Filter())) == [id]
         assert again.get(id) == store.get(id)

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import Claimed, HoldfastError, RunBlocked, RunEnded, RunNotFound
-from holdfast.kernel.model import Change, Kind, RunRecord, Status
+from holdfast.kernel.model import Change, Filter, Kind, RunRecord, Status
 from holdfast.kernel.rules import ANY, SUSPECT
 from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
@@ -34,7 +34,7 @@ class HoldingContract(Opening):
     def test_claim_of_a_live_holders_run_is_refused(self, store: Store, held: RunRecord) -> None:
         with pytest.raises(Claimed):
             store.claim(held.uid, "west")
-        assert store.journal(held.uid) == held
+        assert store.get(uid=held.uid) == held
 
     def test_claim_is_refused_through_another_handle_too(self, store: Store, other: Store, held: RunRecord) -> None:
         with pytest.raises(Claimed):
@@ -92,14 +92,14 @@ class HoldingContract(Opening):
     ) -> None:
         clock.set_ahead(seconds)
         if store.networked:  # there is one clock for all, the server's, and this one is in its place
-            assert ids(other.orphans()) == (["run"] if seconds > 0 else [])
+            assert ids(other.find(Filter(orphaned=True))) == (["run"] if seconds > 0 else [])
             clock.set_ahead(-seconds)
         for handle in (store, other):
             with pytest.raises(Claimed):
                 handle.claim(held.uid, "west")
-            assert handle.orphans() == []
+            assert handle.find(Filter(orphaned=True)) == []
         clock.advance(LEASE)
-        assert [record.uid for record in other.orphans()] == [held.uid]
+        assert [record.uid for record in other.find(Filter(orphaned=True))] == [held.uid]
         store.beat("west", LEASE)
         assert store.claim(held.uid, "west").epoch == held.epoch + 1
 
@@ -111,7 +111,7 @@ class HoldingContract(Opening):
             with pytest.raises(Claimed):
                 other.claim(held.uid, "west")
             clock.advance(LEASE)
-        assert [record.uid for record in other.orphans()] == [held.uid]
+        assert [record.uid for record in other.find(Filter(orphaned=True))] == [held.uid]
         store.beat("west", LEASE)
         assert store.claim(held.uid, "west").epoch == held.epoch + 1
 
@@ -204,7 +204,7 @@ class HoldingContract(Opening):
             epochs.append(held.epoch)
             put(store, author.append(held, change=Change(status=Status.READY, release=True)))
         assert epochs == sorted(set(epochs))
-        record = store.journal(run.uid)
+        record = store.get(uid=run.uid)
         assert record is not None
         assert record.epoch == epochs[-1]
 
@@ -229,10 +229,10 @@ class HoldingContract(Opening):
         self, store: Store, author: Author, held: RunRecord, status: Status
     ) -> None:
         put(store, author.append(held, change=Change(status=status, release=True)))
-        before = store.journal(held.uid)
+        before = store.get(uid=held.uid)
         with pytest.raises(RunEnded):
             store.claim(held.uid, "west")
-        assert store.journal(held.uid) == before
+        assert store.get(uid=held.uid) == before
 
     def test_claim_of_a_blocked_run_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, change=Change(status=Status.BLOCKED, release=True, reason="see line 7")))
@@ -296,7 +296,7 @@ class HoldingContract(Opening):
             for thread in threads:
                 thread.join()
             assert (len(won), len(lost)) == (1, 3)
-            assert store.journal(made.uid) == won[0]
+            assert store.get(uid=made.uid) == won[0]
 
     # --- holders that died
 
@@ -312,7 +312,7 @@ class HoldingContract(Opening):
             store.enlist(worker, LEASE)
             held = store.claim(held.uid, worker, alone=alone)
             assert (held.crashes, held.crashed_at) == (count, 0)
-            assert other.journal(held.uid) == held
+            assert other.get(uid=held.uid) == held
 
     def test_what_is_no_progress_leaves_a_run_at_the_same_place(
         self, store: Store, other: Store, author: Author, held: RunRecord
@@ -324,8 +324,8 @@ class HoldingContract(Opening):
             held = store.claim(held.uid, worker)
             assert (held.crashes, held.crashed_at) == (n, n - 1)
             put(store, author.append(held, Kind.INTENDED, change=Change(stays=True)))
-            after = store.journal(held.uid)
-            assert after == other.journal(held.uid)
+            after = store.get(uid=held.uid)
+            assert after == other.get(uid=held.uid)
             assert after is not None
             assert (after.crashes, after.crashed_at, after.seq, after.status) == (n, n, n, Status.RUNNING)
             held = after
@@ -356,35 +356,35 @@ class HoldingContract(Opening):
     def test_a_held_run_is_no_orphan_while_its_worker_lives(
         self, store: Store, other: Store, run: RunRecord, held: RunRecord
     ) -> None:
-        assert store.orphans() == []
-        assert other.orphans() == []
+        assert store.find(Filter(orphaned=True)) == []
+        assert other.find(Filter(orphaned=True)) == []
 
     def test_a_run_whose_lease_is_over_is_an_orphan(
         self, store: Store, other: Store, clock: ManualClock, held: RunRecord
     ) -> None:
         clock.advance(LEASE)
-        assert store.orphans() == [held]
-        assert other.orphans() == [held]
+        assert store.find(Filter(orphaned=True)) == [held]
+        assert other.find(Filter(orphaned=True)) == [held]
 
     def test_a_run_of_a_retired_worker_is_an_orphan(self, store: Store, held: RunRecord) -> None:
         store.retire("east")
-        assert store.orphans() == [held]
+        assert store.find(Filter(orphaned=True)) == [held]
 
     def test_a_run_that_nobody_holds_is_no_orphan(self, store: Store, clock: ManualClock, run: RunRecord) -> None:
         clock.advance(LEASE * 2)
-        assert store.orphans() == []
+        assert store.find(Filter(orphaned=True)) == []
 
     def test_a_released_run_is_no_orphan(
         self, store: Store, author: Author, clock: ManualClock, held: RunRecord
     ) -> None:
         put(store, author.append(held, Kind.DONE, change=Change(status=Status.READY, release=True)))
         clock.advance(LEASE * 2)
-        assert store.orphans() == []
+        assert store.find(Filter(orphaned=True)) == []
 
     def test_an_orphan_that_is_claimed_is_none_any_more(self, store: Store, held: RunRecord) -> None:
         store.retire("east")
         store.claim(held.uid, "west")
-        assert store.orphans() == []
+        assert store.find(Filter(orphaned=True)) == []
 
     def test_orphans_of_several_workers_are_listed_up_to_the_limit(
         self, store: Store, author: Author, clock: ManualClock
@@ -392,9 +392,9 @@ class HoldingContract(Opening):
         for n in range(6):
             store.claim(make(store, author.create(f"o{n}")).uid, ("east", "west")[n % 2])
         clock.advance(LEASE)
-        assert sorted(ids(store.orphans())) == [f"o{n}" for n in range(6)]
-        assert len(store.orphans(limit=4)) == 4
-        assert len(store.orphans(limit=1)) == 1
+        assert sorted(ids(store.find(Filter(orphaned=True)))) == [f"o{n}" for n in range(6)]
+        assert len(store.find(Filter(orphaned=True), limit=4)) == 4
+        assert len(store.find(Filter(orphaned=True), limit=1)) == 1
 
     def test_a_worker_may_be_retired_repeatedly(self, store: Store) -> None:
         store.retire("east")
@@ -413,7 +413,7 @@ class HoldingContract(Opening):
         store.claim(ours.uid, "east")
         other.claim(theirs.uid, "north")
         other.close()
-        assert ids(store.orphans()) == ["theirs"]
+        assert ids(store.find(Filter(orphaned=True))) == ["theirs"]
         with pytest.raises(Claimed):
             store.claim(ours.uid, "west")
         assert store.claim(theirs.uid, "west").worker == "west"
@@ -425,5 +425,5 @@ class HoldingContract(Opening):
         other.drop()
         clock.advance(LEASE)
         store.beat("east", LEASE)
-        assert store.orphans() == [held]
+        assert store.find(Filter(orphaned=True)) == [held]
         assert store.claim(run.uid, "east").epoch == held.epoch + 1

@@ -75,7 +75,7 @@ class KeepingContract(Opening):
     def test_read_of_a_fork_gives_its_own_entries_alone(
         self, store: Store, author: Author, held: RunRecord, long: list[Entry]
     ) -> None:
-        parent = store.journal(held.uid)
+        parent = store.get(uid=held.uid)
         assert parent is not None
         write = author.fork(parent, long[4], "fork")
         fork = make(store, write)
@@ -86,7 +86,7 @@ class KeepingContract(Opening):
     def test_a_fork_goes_on_after_its_fork_point(
         self, store: Store, author: Author, held: RunRecord, long: list[Entry]
     ) -> None:
-        parent = store.journal(held.uid)
+        parent = store.get(uid=held.uid)
         assert parent is not None
         fork = store.claim(make(store, author.fork(parent, long[4], "fork")).uid, "west")
         put(store, author.append(fork, Kind.DONE))
@@ -99,7 +99,7 @@ class KeepingContract(Opening):
     def test_redact_replaces_payloads_and_nothing_else(
         self, store: Store, other: Store, author: Author, held: RunRecord, long: list[Entry]
     ) -> None:
-        current = store.journal(held.uid)
+        current = store.get(uid=held.uid)
         assert current is not None
         write = author.append(current, Kind.REDACTED, redact=((2, b"\x00gone"), (5, b"gone too")))
         put(store, write)
@@ -110,16 +110,16 @@ class KeepingContract(Opening):
         assert other.read(held.uid, 0, ALL) == expected
 
     def test_redact_without_an_entry(self, store: Store, author: Author, held: RunRecord, long: list[Entry]) -> None:
-        current = store.journal(held.uid)
+        current = store.get(uid=held.uid)
         assert current is not None
         put(store, author.append(current, redact=((9, b"gone"),)))
         assert store.read(held.uid, 9, 9) == [replace(long[9], payload=b"gone")]
-        assert store.journal(held.uid) == current
+        assert store.get(uid=held.uid) == current
 
     def test_a_redacted_run_can_be_written_to(
         self, store: Store, author: Author, held: RunRecord, long: list[Entry]
     ) -> None:
-        current = store.journal(held.uid)
+        current = store.get(uid=held.uid)
         assert current is not None
         write = author.append(current, Kind.REDACTED, redact=((1, b"gone"),))
         put(store, write)
@@ -153,7 +153,7 @@ class KeepingContract(Opening):
     def test_a_run_whose_lease_is_over_may_be_deleted(self, store: Store, clock: ManualClock, held: RunRecord) -> None:
         clock.advance(LEASE)
         assert store.delete(held.uid)
-        assert store.orphans() == []
+        assert store.find(Filter(orphaned=True)) == []
 
     def test_the_id_of_a_deleted_run_is_free(self, store: Store, author: Author, run: RunRecord) -> None:
         store.post(run.uid, item("k"))
@@ -176,9 +176,9 @@ class KeepingContract(Opening):
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
         put(store, author.append(held, Kind.DONE, change=Change(status=Status.READY, release=True)))
-        before = store.journal(held.uid)
+        before = store.get(uid=held.uid)
         assert not store.delete(held.uid, expected=held)
-        assert store.journal(held.uid) == before
+        assert store.get(uid=held.uid) == before
 
     def test_delete_does_nothing_if_the_run_was_claimed_since(
         self, store: Store, author: Author, run: RunRecord
@@ -195,14 +195,14 @@ class KeepingContract(Opening):
 
     def test_delete_removes_the_run_as_expected(self, store: Store, run: RunRecord) -> None:
         assert store.delete(run.uid, expected=run)
-        assert store.journal(run.uid) is None
+        assert store.get(uid=run.uid) is None
 
     def test_a_run_with_forks_is_hidden(self, store: Store, author: Author, run: RunRecord) -> None:
         entries = store.read(run.uid, 0, ALL)
         make(store, author.fork(run, entries[0], "fork"))
         assert store.delete(run.uid)
         assert store.get("run") is None
-        assert store.journal(run.uid) == replace(run, hidden=True)
+        assert store.get(uid=run.uid) == replace(run, hidden=True)
         assert store.read(run.uid, 0, ALL) == entries
         assert not store.delete(run.uid)
 
@@ -213,7 +213,7 @@ class KeepingContract(Opening):
         store.delete(left.uid)
         assert store.read(run.uid, 0, ALL) == [first]
         store.delete(right.uid)
-        assert store.journal(run.uid) is None
+        assert store.get(uid=run.uid) is None
         assert store.read(run.uid, 0, ALL) == []
         assert store.find(Filter(hidden=None)) == []
 
@@ -221,7 +221,7 @@ class KeepingContract(Opening):
         before = snapshot(store, run.uid)
         fork = make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
         assert store.delete(fork.uid)
-        assert store.journal(fork.uid) is None
+        assert store.get(uid=fork.uid) is None
         assert snapshot(store, run.uid) == before
 
     def test_a_parent_is_deleted_at_once_when_its_forks_are_gone(
@@ -230,7 +230,7 @@ class KeepingContract(Opening):
         fork = make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
         store.delete(fork.uid)
         store.delete(run.uid)
-        assert store.journal(run.uid) is None
+        assert store.get(uid=run.uid) is None
 
     def test_a_chain_of_forks_keeps_all_that_it_shares(self, store: Store, author: Author, run: RunRecord) -> None:
         chain = self.chain(store, author, run, 4)
@@ -239,16 +239,16 @@ class KeepingContract(Opening):
         assert ids(store.find(Filter())) == [chain[-1].id]
         assert [store.read(record.uid, 0, ALL)[0].seq for record in chain] == [0, 1, 2, 3]
         assert store.delete(chain[-1].uid)
-        assert [store.journal(record.uid) for record in chain] == [None] * 4
+        assert [store.get(uid=record.uid) for record in chain] == [None] * 4
 
     def test_the_middle_of_a_chain_of_forks_goes_with_its_end(
         self, store: Store, author: Author, run: RunRecord
     ) -> None:
         chain = self.chain(store, author, run, 3)
         store.delete(chain[1].uid)
-        assert store.journal(chain[1].uid) is not None
+        assert store.get(uid=chain[1].uid) is not None
         store.delete(chain[2].uid)
-        assert store.journal(chain[1].uid) is None
+        assert store.get(uid=chain[1].uid) is None
         assert store.get("run") == chain[0]
 
     def test_a_hidden_run_can_be_forked_through_its_fork(self, store: Store, author: Author, run: RunRecord) -> None:
@@ -268,7 +268,7 @@ class KeepingContract(Opening):
         assert sorted(ids(store.find(Filter()))) == ["other 4", "run"]
         assert store.find(Filter(tags=(("of", "0"),))) == []
         assert store.inbox(others[0].uid) == []
-        assert store.taken(others[0].uid) == []
+        assert [one.key for one in store.inbox(others[0].uid, taken=True)] == []
         assert store.read(others[0].uid, 0, ALL) == []
         again = make(store, author.create("other 0"))
         assert store.get("other 0") == again
@@ -295,15 +295,15 @@ class KeepingContract(Opening):
         assert store.get("fork") == fork
 
     def test_the_forks_of_a_run_and_theirs(self, store: Store, author: Author, run: RunRecord) -> None:
-        assert store.forks(run.uid) == []
+        assert store.find(Filter(shares=run.uid)) == []
         first = make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "first"))
         second = make(store, author.fork(first, store.read(first.uid, 1, 1)[0], "second"))
         make(store, author.create("another"))
-        assert [one.id for one in store.forks(run.uid)] == ["second", "first"]
-        assert [one.id for one in store.forks(run.uid, limit=1)] == ["second"]
-        assert [one.id for one in store.forks(first.uid)] == ["second"]
+        assert [one.id for one in store.find(Filter(shares=run.uid))] == ["second", "first"]
+        assert [one.id for one in store.find(Filter(shares=run.uid), limit=1)] == ["second"]
+        assert [one.id for one in store.find(Filter(shares=first.uid))] == ["second"]
         store.delete(second.uid)
-        assert [one.id for one in store.forks(run.uid)] == ["first"]
+        assert [one.id for one in store.find(Filter(shares=run.uid))] == ["first"]
 
     def test_a_fork_of_a_deleted_run_is_refused(self, store: Store, author: Author, run: RunRecord) -> None:
         late = author.fork(run, store.read(run.uid, 0, 0)[0], "late")
@@ -324,13 +324,13 @@ class KeepingContract(Opening):
     def test_rewrap_replaces_the_wrapped_key(self, store: Store, author: Author) -> None:
         made = make(store, author.create("secret", key_id="k1", key_blob=b"\x00one"))
         assert store.rewrap(made.uid, b"\x00one", "k2", b"\xfftwo")
-        assert store.journal(made.uid) == replace(made, key_id="k2", key_blob=b"\xfftwo")
+        assert store.get(uid=made.uid) == replace(made, key_id="k2", key_blob=b"\xfftwo")
 
     def test_rewrap_does_nothing_if_the_key_was_replaced_since(self, store: Store, author: Author) -> None:
         made = make(store, author.create("secret", key_id="k1", key_blob=b"one"))
         assert store.rewrap(made.uid, b"one", "k2", b"two")
         assert not store.rewrap(made.uid, b"one", "k3", b"three")
-        assert store.journal(made.uid) == replace(made, key_id="k2", key_blob=b"two")
+        assert store.get(uid=made.uid) == replace(made, key_id="k2", key_blob=b"two")
 
     def test_rewrap_does_not_disturb_the_holder(self, store: Store, author: Author) -> None:
         made = make(store, author.create("secret", key_id="k1", key_blob=b"one"))
@@ -343,7 +343,7 @@ class KeepingContract(Opening):
         make(store, author.fork(made, store.read(made.uid, 0, 0)[0], "fork"))
         store.delete(made.uid)
         assert store.rewrap(made.uid, b"one", "k2", b"two")
-        record = store.journal(made.uid)
+        record = store.get(uid=made.uid)
         assert record is not None
         assert (record.key_id, record.hidden) == ("k2", True)
 
@@ -413,7 +413,7 @@ class KeepingContract(Opening):
         record, entries = whole(author, "run", hidden=True)
         store.adopt(record, entries, [], [])
         assert store.get("run") == run
-        assert store.journal(record.uid) == record
+        assert store.get(uid=record.uid) == record
 
     def test_an_adopted_fork_shares_its_parents_entries(self, store: Store, author: Author, run: RunRecord) -> None:
         first = store.read(run.uid, 0, 0)[0]
@@ -425,7 +425,7 @@ class KeepingContract(Opening):
         store.delete(run.uid)
         assert store.read(run.uid, 0, ALL) == [first]
         store.delete(fork.uid)
-        assert store.journal(run.uid) is None
+        assert store.get(uid=run.uid) is None
 
     def test_adopt_of_a_fork_without_its_parent_is_refused(self, store: Store, author: Author, run: RunRecord) -> None:
         write = author.fork(run, store.read(run.uid, 0, 0)[0], "fork")

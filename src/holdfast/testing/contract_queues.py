@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.kernel.model import Append, Backlog, Change, Kind, Limits, Order, RunRecord, Status
 from holdfast.kernel.rules import SUSPECT
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Store, find_document
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, ids, item, make, put
 
@@ -370,24 +370,24 @@ class QueueContract:
     # --- documents
 
     def test_a_document_is_made_replaced_and_deleted(self, store: Store, other: Store) -> None:
-        assert store.document("k", "n") is None
+        assert find_document(store, "k", "n") is None
         assert not store.put_document("k", "n", b"1", 7)
         assert store.put_document("k", "n", b"1", None)
-        first = other.document("k", "n")
+        first = find_document(other, "k", "n")
         assert first is not None
         assert (first.name, first.value) == ("n", b"1")
         assert not other.put_document("k", "n", b"2", None)
         assert other.put_document("k", "n", b"2", first.version)
         assert not store.put_document("k", "n", b"3", first.version)
         assert not store.put_document("k", "n", None, first.version)
-        second = store.document("k", "n")
+        second = find_document(store, "k", "n")
         assert second is not None
         assert (second.value, second.version != first.version) == (b"2", True)
         assert store.put_document("k", "n", None, second.version)
-        assert store.document("k", "n") is other.document("k", "n") is None
+        assert find_document(store, "k", "n") is find_document(other, "k", "n") is None
         assert store.put_document("k", "n", None, None), "what is not there is gone already"
         assert store.put_document("k", "n", b"4", None)
-        again = store.document("k", "n")
+        again = find_document(store, "k", "n")
         assert again is not None
         assert again.version not in (first.version, second.version), "who knew it before must not replace it"
 
@@ -407,7 +407,7 @@ class QueueContract:
             assert store.put_document("k", text, value, None)
         assert {one.name: one.value for one in other.documents("k")} == values
         for text, value in values.items():
-            found = other.document("k", text)
+            found = find_document(other, "k", text)
             assert found is not None
             assert found.value == value
 
@@ -419,7 +419,7 @@ class QueueContract:
         def count(handle: Store) -> None:
             start.wait()
             for _ in range(15):
-                known = handle.document("k", "n")
+                known = find_document(handle, "k", "n")
                 assert known is not None
                 if handle.put_document("k", "n", str(int(known.value) + 1).encode(), known.version):
                     won.append(1)
@@ -429,14 +429,14 @@ class QueueContract:
             thread.start()
         for thread in threads:
             thread.join()
-        found = store.document("k", "n")
+        found = find_document(store, "k", "n")
         assert found is not None
         assert int(found.value) == len(won) > 0
 
     def test_documents_outlast_the_handle(self, store: Store, other: Store) -> None:
         store.put_document("k", "n", b"1", None)
         store.close()
-        found = other.document("k", "n")
+        found = find_document(other, "k", "n")
         assert found is not None
         assert found.value == b"1"
 
@@ -459,7 +459,7 @@ class QueueContract:
     def assert_idle(self, store: Store) -> None:
         assert store.take(order()) == store.take(order(limits=Limits(total=1, per_lane=1))) == []
         assert store.documents("k") == []
-        assert store.document("k", "n") is None
+        assert find_document(store, "k", "n") is None
         assert list(store.backlog()) == ["q"]
 
     def test_what_was_taken_is_fenced_as_any_claim(self, store: Store, author: Author, clock: ManualClock) -> None:

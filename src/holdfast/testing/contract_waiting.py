@@ -71,7 +71,7 @@ class WaitingContract(Opening):
         assert store.post(held.uid, item(key))
         assert not store.post(held.uid, item(key))
         put(store, author.append(held, Kind.ANSWERED, took=(key,)))
-        assert store.taken(held.uid) == [key]
+        assert [one.key for one in store.inbox(held.uid, taken=True)] == [key]
         assert [found.key for found in store.inbox(held.uid)] == ["k"]
 
     def test_taken_items_leave_the_inbox_with_the_write_that_took_them(
@@ -81,18 +81,18 @@ class WaitingContract(Opening):
             store.post(held.uid, item(key))
         put(store, author.append(held, Kind.ANSWERED, took=("c", "a")))
         assert [found.key for found in store.inbox(held.uid)] == ["b"]
-        assert sorted(store.taken(held.uid)) == ["a", "c"]
+        assert sorted([one.key for one in store.inbox(held.uid, taken=True)]) == ["a", "c"]
 
     def test_items_can_be_taken_without_an_entry(self, store: Store, author: Author, held: RunRecord) -> None:
         store.post(held.uid, item("k"))
         put(store, author.append(held, took=("k",)))
         assert store.inbox(held.uid) == []
-        assert store.taken(held.uid) == ["k"]
+        assert [one.key for one in store.inbox(held.uid, taken=True)] == ["k"]
 
     def test_post_makes_a_waiting_run_ready(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True, wake_at=99)))
         assert store.post(held.uid, item("k"))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert (record.status, record.wake_at, record.worker) == (Status.READY, None, None)
 
@@ -100,16 +100,16 @@ class WaitingContract(Opening):
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
         put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True, wake_at=99)))
-        before = store.journal(held.uid)
+        before = store.get(uid=held.uid)
         assert store.post(held.uid, item("k", wakes=False))
-        assert store.journal(held.uid) == before
+        assert store.get(uid=held.uid) == before
 
     @pytest.mark.parametrize("status", [Status.READY, Status.BLOCKED])
     def test_post_changes_no_other_status(self, store: Store, author: Author, held: RunRecord, status: Status) -> None:
         put(store, author.append(held, change=Change(status=status, release=True, reason="why")))
-        before = store.journal(held.uid)
+        before = store.get(uid=held.uid)
         assert store.post(held.uid, item("k"))
-        assert store.journal(held.uid) == before
+        assert store.get(uid=held.uid) == before
 
     def test_a_refused_post_does_not_wake(self, store: Store, author: Author, held: RunRecord) -> None:
         store.post(held.uid, item("k"))
@@ -117,7 +117,7 @@ class WaitingContract(Opening):
         put(store, write)
         put(store, author.append(after(held, write), change=Change(status=Status.WAITING, release=True)))
         assert not store.post(held.uid, item("k"))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert record.status is Status.WAITING
 
@@ -132,14 +132,14 @@ class WaitingContract(Opening):
     ) -> None:
         store.post(held.uid, item("k"))
         put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True, wake_at=99)))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert (record.status, record.wake_at) == (Status.READY, None)
 
     def test_mail_that_does_not_wake_lets_a_run_go_to_wait(self, store: Store, author: Author, held: RunRecord) -> None:
         store.post(held.uid, item("k", wakes=False))
         put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True)))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert record.status is Status.WAITING
 
@@ -149,7 +149,7 @@ class WaitingContract(Opening):
         store.post(held.uid, item("k"))
         change = Change(status=Status.WAITING, release=True)
         put(store, author.append(held, Kind.ANSWERED, Kind.ASKED, took=("k",), change=change))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert record.status is Status.WAITING
 
@@ -183,7 +183,7 @@ class WaitingContract(Opening):
         refused(store, author.append(held, *kinds, change=change), InboxNotEmpty)
         refused(store, author.append(held, *kinds, change=change, took=("a",)), InboxNotEmpty)
         put(store, author.append(held, *kinds, change=change, took=("a", "b")))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert (record.status, record.worker) == (status, None)
         assert store.inbox(held.uid) == []
@@ -195,7 +195,7 @@ class WaitingContract(Opening):
         store.post(held.uid, item("a", wakes=wakes))
         refused(store, author.append(held, Kind.COMPLETED, change=Change(final=True)), InboxNotEmpty)
         put(store, author.append(held, Kind.COMPLETED, change=Change(final=True), took=("a",)))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert (record.status, record.worker) == (Status.RUNNING, held.worker)
         assert store.inbox(held.uid) == []
@@ -259,7 +259,7 @@ class WaitingContract(Opening):
                 store.claim(made.uid, "east"), change=Change(status=status, release=True, wake_at=wake_at, reason="-")
             ),
         )
-        record = store.journal(made.uid)
+        record = store.get(uid=made.uid)
         assert record is not None
         return record
 
@@ -320,7 +320,7 @@ class WaitingContract(Opening):
         assert store.due(["q"], ["w"]) == []
         clock.advance(LEASE * 2)
         assert store.due(["q"], ["w"]) == []
-        assert ids(store.orphans()) == ["run"]
+        assert ids(store.find(Filter(orphaned=True))) == ["run"]
 
     def test_a_hidden_run_is_not_due(self, store: Store, author: Author) -> None:
         ready = make(store, author.create("ready", queue="q", workflow="w"))
@@ -418,5 +418,5 @@ class WaitingContract(Opening):
             handle.find(Filter())
             handle.due(["q"], ["w"])
             handle.next_wake()
-            handle.orphans()
+            handle.find(Filter(orphaned=True))
         assert store.version() == before

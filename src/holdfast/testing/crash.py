@@ -212,11 +212,8 @@ class CrashStore:
         self.fuse.check()
         return self.store
 
-    def get(self, id: str) -> RunRecord | None:
-        return self._alive().get(id)
-
-    def journal(self, uid: str) -> RunRecord | None:
-        return self._alive().journal(uid)
+    def get(self, id: str | None = None, *, uid: str | None = None) -> RunRecord | None:
+        return self._alive().get(id, uid=uid)
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         return self._alive().find(filter, before=before, limit=limit)
@@ -226,11 +223,8 @@ class CrashStore:
     ) -> list[Entry]:
         return self._alive().read(uid, lo, hi, saved=saved, payloads=payloads, limit=limit)
 
-    def inbox(self, uid: str) -> list[Item]:
-        return self._alive().inbox(uid)
-
-    def orphans(self, limit: int = 100) -> list[RunRecord]:
-        return self._alive().orphans(limit)
+    def inbox(self, uid: str, *, taken: bool = False) -> list[Item]:
+        return self._alive().inbox(uid, taken=taken)
 
     def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
         return self._alive().due(queues, workflows, limit=limit)
@@ -238,14 +232,8 @@ class CrashStore:
     def backlog(self) -> dict[str, Backlog]:
         return self._alive().backlog()
 
-    def document(self, kind: str, name: str) -> Document | None:
-        return self._alive().document(kind, name)
-
-    def documents(self, kind: str) -> list[Document]:
-        return self._alive().documents(kind)
-
-    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
-        return self._alive().forks(uid, limit=limit)
+    def documents(self, kind: str, name: str | None = None) -> list[Document]:
+        return self._alive().documents(kind, name)
 
     def counts(self, upto: int) -> dict[Status, int]:
         return self._alive().counts(upto)
@@ -260,9 +248,6 @@ class CrashStore:
 
     def version(self) -> int:
         return self._alive().version()
-
-    def taken(self, uid: str) -> list[str]:
-        return self._alive().taken(uid)
 
     # --- changes
 

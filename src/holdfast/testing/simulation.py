@@ -430,7 +430,7 @@ class Simulation:
     def _labour(self, actor: Actor) -> bool:
         """What a worker does: take what is due, and drive it."""
         store = actor.hf.client.store
-        found = store.due((QUEUE,), registered_names(), limit=10) + store.orphans(limit=10)
+        found = store.due((QUEUE,), registered_names(), limit=10) + store.find(Filter(orphaned=True), limit=10)
         if not found:
             return False
         record = self.random.choice(found)

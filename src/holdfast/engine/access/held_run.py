@@ -74,7 +74,7 @@ class HeldRun:
     # --- reading
 
     def read_record(self) -> RunRecord:
-        record = self.store.journal(self.uid)
+        record = self.store.get(uid=self.uid)
         if record is None or record.hidden:
             if self.promised:
                 problem = "the transaction in which it was enqueued is not committed yet, or was rolled back"
@@ -368,7 +368,7 @@ class HeldRun:
             return
         store = self.store
         lease.untold = True  # if that fails, whoever claims the run next does it
-        record = yield Read(lambda: store.journal(parent["uid"]))
+        record = yield Read(lambda: store.get(uid=parent["uid"]))
         if record is None or record.hidden or record.status is Status.AWAY:
             lease.untold = False
             return

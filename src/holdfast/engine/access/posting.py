@@ -14,7 +14,9 @@ from holdfast.kernel.model import RunRecord
 def was_posted(engine: Engine, record: RunRecord, unique: str) -> bool:
     """Whether the message was left with the run before, by a sender who died before it could say so."""
     key = f"message:{unique}"
-    return key in engine.store.taken(record.uid) or any(item.key == key for item in engine.store.inbox(record.uid))
+    inbox = engine.store.inbox
+    items = [*inbox(record.uid), *inbox(record.uid, taken=True)]  # in this order, since it may be taken meanwhile
+    return any(item.key == key for item in items)
 
 
 def post_message(

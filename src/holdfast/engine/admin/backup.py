@@ -138,10 +138,10 @@ def archived_run(store: Store, uid: str) -> Archived | None:
     """One run as it is at one moment; None if it was deleted."""
     while True:
         # The inbox first: an item that is taken meanwhile is then in the journal too, and not in neither.
-        items, taken = store.inbox(uid), store.taken(uid)
-        record = store.journal(uid)
+        items, taken = store.inbox(uid), [one.key for one in store.inbox(uid, taken=True)]
+        record = store.get(uid=uid)
         entries = store.read(uid, record.base, record.seq) if record is not None else []
-        after = store.journal(uid)
+        after = store.get(uid=uid)
         if record is None or after is None:
             return None
         if (after.epoch, after.seq, after.hash) == (record.epoch, record.seq, record.hash):
@@ -204,7 +204,7 @@ def take_in(store: Store, path: str, words: Words = OF_BACKUPS) -> TakenIn:
     runs = [archived for archived in whole if not _is_here(store, archived.record)]
     for archived in runs:
         record = archived.record
-        if store.journal(record.uid) is not None or (not record.hidden and store.get(record.id) is not None):
+        if store.get(uid=record.uid) is not None or (not record.hidden and store.get(record.id) is not None):
             raise RunExists(record.id, words.taken)
     parked: list[str] = []
     for archived in sorted(runs, key=lambda archived: len(archived.record.lineage)):
@@ -237,7 +237,7 @@ def _at_rest(document: _Kept) -> bytes:
 
 def _is_here(store: Store, record: RunRecord) -> bool:
     """Whether a restore that was broken off brought this run in already."""
-    here = store.journal(record.uid)
+    here = store.get(uid=record.uid)
     return (
         here is not None
         and here.hash == record.hash

@@ -95,7 +95,7 @@ class Mover:
         """Remove copies from the target that a move left there, and whose runs were deleted, or went elsewhere."""
         for record in list(_all(self._target, Filter(statuses=(Status.AWAY,)))):
             if record.was is Status.AWAY and record.away == self._source.place:
-                there = self._source.journal(record.uid)
+                there = self._source.get(uid=record.uid)
                 gone = there is not None and there.status is Status.AWAY and there.was is None
                 if there is None or there.hidden or (gone and there.away != self._target.place):
                     self._target.delete(record.uid, expected=record)  # unless it was let live there just now
@@ -115,7 +115,7 @@ class Mover:
                     del held[uid]
         finally:
             self._give_back(held)
-        found = [self._source.journal(uid) for uid in uids]
+        found = [self._source.get(uid=uid) for uid in uids]
         gone = [record for record in found if record is not None and departed(record)]
         arrived = [self._arrive(record) for record in gone]
         for record in reversed(gone):
@@ -127,7 +127,7 @@ class Mover:
         worker, pending, found = self._engine.worker.ready(), list(uids), dict[str, None]()
         while pending:
             uid = pending.pop(0)
-            before = self._source.journal(uid)
+            before = self._source.get(uid=uid)
             if uid in found or before is None or before.hidden:
                 continue
             if before.status is Status.AWAY:
@@ -135,7 +135,7 @@ class Mover:
                     continue  # it was moved already
                 if not departed(before):
                     raise RunBlocked(before.id, f"it is on its way here from {before.away}; move it from there first")
-                if before.away != self._target.place and self._target.journal(uid) is None:
+                if before.away != self._target.place and self._target.get(uid=uid) is None:
                     raise moved(before)  # to somewhere else, which is to be finished first
             elif before.status in ENDED or (before.epoch == 0 and before.worker is None):
                 held[uid] = before, before
@@ -154,7 +154,7 @@ class Mover:
 
     def _copy(self, uid: str, before: RunRecord | None, claimed: RunRecord | None) -> None:
         """Put a copy of the run into the target, in which nobody lives, and verify it there."""
-        here = self._target.journal(uid)
+        here = self._target.get(uid=uid)
         if before is None and not self._is_waiting(here):
             return  # it departed before, and it has arrived
         whole = self._whole(uid)
@@ -173,7 +173,7 @@ class Mover:
 
     def _bring_ancestor(self, record: RunRecord, uid: str, upto: int) -> None:
         """Bring a journal along that the run's history begins in; hidden, where that run itself does not live."""
-        here = self._target.journal(uid)
+        here = self._target.get(uid=uid)
         if here is not None and here.seq >= upto:
             return
         whole = archived_run(self._source, uid)
@@ -221,7 +221,7 @@ class Mover:
         """Let a run that departed live in the target; its id, if it does. At the source it can no longer change."""
         uid, arriving = record.uid, self._as_copy(record)
         mail = [item.key for item in self._source.inbox(uid)]
-        while self._is_waiting(self._target.journal(uid)):
+        while self._is_waiting(self._target.get(uid=uid)):
             if not self._is_copy(arriving):
                 self._adopt(arriving, self._whole(uid))
             if self._target.settle(uid, epoch=record.epoch, here=record.was, mail=mail):
@@ -241,8 +241,8 @@ class Mover:
     def _is_copy(self, record: RunRecord) -> bool:
         """Whether the target has just this, with the same inbox."""
         uid, source, target = record.uid, self._source, self._target
-        same = target.journal(uid) == record and target.taken(uid) == source.taken(uid)
-        return same and target.inbox(uid) == source.inbox(uid)
+        same = target.get(uid=uid) == record and target.inbox(uid) == source.inbox(uid)
+        return same and target.inbox(uid, taken=True) == source.inbox(uid, taken=True)
 
     def _whole(self, uid: str) -> Archived:
         whole = archived_run(self._source, uid)

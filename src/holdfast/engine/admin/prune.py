@@ -74,7 +74,7 @@ def _is_others_turn(client: Client) -> bool:
 
 def _is_needed(client: Client, record: RunRecord) -> bool:
     """Whether the run is a part of one that has not ended, and may still ask for its result or take it back."""
-    parent = client.store.journal(record.parent) if record.parent is not None else None
+    parent = client.store.get(uid=record.parent) if record.parent is not None else None
     return parent is not None and not parent.hidden and parent.status not in ENDED | {Status.AWAY}
 
 

@@ -14,7 +14,7 @@ def delete(run: HeldRun) -> Op[bool]:
     Raises `Claimed` while a live worker holds it, and `RunBlocked` in the middle of a rollback: its journal says
     which effects are still there.
     """
-    record = yield Read(run.store.journal, run.uid)
+    record = yield Read(run.store.get, uid=run.uid)
     if record is not None and record.rollback is not None and record.status is Status.BLOCKED:
         raise RunBlocked(run.id, f"{record.reason}. Deleting it would forget what was not undone")
     return bool((yield Read(run.store.delete, run.uid)))

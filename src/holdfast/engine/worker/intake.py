@@ -12,7 +12,7 @@ from collections.abc import Collection
 from holdfast.engine.access.engine import Engine
 from holdfast.engine.worker.queues import Settings, draw, put_back, read_settings
 from holdfast.engine.workflow.declare import registered_names
-from holdfast.kernel.model import Limits, Order, RunRecord
+from holdfast.kernel.model import Filter, Limits, Order, RunRecord
 
 
 class Intake:
@@ -69,7 +69,7 @@ class Intake:
     def _is_anything(self, names: frozenset[str], leave: Collection[str], *, left: bool = True) -> bool:
         store = self._engine.store
         found = store.due(self.open, names, limit=len(leave) + 1)
-        return any(one.uid not in leave for one in found) or (left and bool(store.orphans(limit=1)))
+        return any(one.uid not in leave for one in found) or (left and bool(store.find(Filter(orphaned=True), limit=1)))
 
     def _draw(self, name: str, names: frozenset[str], leave: Collection[str], free: int) -> int:
         """Take tokens for what waits to be begun, as far as there are any."""

@@ -36,7 +36,7 @@ from holdfast.engine.workflow.failures import one_line
 from holdfast.engine.workflow.inputs import QUEUE
 from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreError, StoreUnusable, UsageError
 from holdfast.kernel.clock import SystemClock
-from holdfast.kernel.model import RunRecord
+from holdfast.kernel.model import Filter, RunRecord
 from holdfast.kernel.rules import LIVE, SUSPECT, tries_alone
 from holdfast.stores.protocol import Telling
 
@@ -206,7 +206,7 @@ class Crew:
             self._lapse = store.lapse()
         leave = self._leave()
         while True:
-            found = self._engine.store.orphans(limit=limit)
+            found = self._engine.store.find(Filter(orphaned=True), limit=limit)
             if any(self._is_ours(one) and one.status in LIVE and one.uid not in leave for one in found):
                 return True
             if len(found) < limit:

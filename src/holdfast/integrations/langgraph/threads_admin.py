@@ -48,7 +48,7 @@ def copy(threads: Threads, source: str, target: str) -> Op[None]:
         if record is None:
             raise RunNotFound(source, "there is no such thread, so it cannot be copied")
         yield from fork(threads.hf.client.run(record.id, record.uid), id=target)
-        now = yield Read(partial(threads.store.journal, record.uid))  # also if it was deleted meanwhile
+        now = yield Read(partial(threads.store.get, uid=record.uid))  # also if it was deleted meanwhile
         if now is not None and now.chapter == record.chapter:
             return
         yield from delete(threads, target)  # it was pruned meanwhile, and may not have known of the copy

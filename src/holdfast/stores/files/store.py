@@ -78,8 +78,8 @@ from holdfast.kernel.rules import (
     may_delete,
     refusal,
     settled,
-    shares,
     swept,
+    taken_item,
     wake_time,
     woken,
 )
@@ -200,9 +200,12 @@ class FilesStore:
 
     # --- records
 
-    def get(self, id: str) -> RunRecord | None:
+    def get(self, id: str | None = None, *, uid: str | None = None) -> RunRecord | None:
         with self._root.translated():
-            return self._get(id)
+            if uid is None:
+                return self._get(id or "")
+            with self._run(uid, exclusive=False) as folder:
+                return folder.load().record if folder else None
 
     def _get(self, id: str) -> RunRecord | None:
         folder = self._named(id)
@@ -216,13 +219,10 @@ class FilesStore:
         self._forget(folder)
         return None
 
-    def journal(self, uid: str) -> RunRecord | None:
-        with self._root.translated(), self._run(uid, exclusive=False) as folder:
-            return folder.load().record if folder else None
-
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         with self._root.translated():
-            paths = self._all("runs") if filter.hidden is False else self._all("runs", "hidden")
+            kinds = ("runs",) if filter.hidden is False else ("runs", "hidden")
+            paths = self._held_ones() if filter.orphaned else self._all(*kinds)
             uids = {_peek(path) or os.path.basename(path): path for path in paths}
             found: list[RunRecord] = []
             for uid, path in sorted(uids.items(), reverse=True):
@@ -230,7 +230,7 @@ class FilesStore:
                     break
                 if before is None or uid < before:
                     record = self._listed(path)
-                    if record is not None and matches(record, filter):
+                    if record is not None and matches(record, filter, self._alive):
                         found.append(record)
             return found
 
@@ -251,17 +251,6 @@ class FilesStore:
                 reason=str(damage),
                 hidden=path.startswith(self._in("hidden", "")),
             )
-
-    def orphans(self, limit: int = 100) -> list[RunRecord]:
-        with self._root.translated():
-            found: list[RunRecord] = []
-            for path in self._held_ones():
-                record = self._listed(path)
-                if record is not None and record.worker is not None and not self._alive(record.worker):
-                    found.append(record)
-                if len(found) >= limit:
-                    break
-            return found
 
     def _held_ones(self) -> list[str]:
         """The folders of runs that may be held. If nobody rang since the last look, they are the same.
@@ -309,12 +298,6 @@ class FilesStore:
         with self._root.translated():
             return counted(self._awaited())
 
-    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
-        with self._root.translated():
-            records = [self._listed(path) for path in self._all("runs")]
-        found = [record for record in records if record is not None and shares(record, uid)]
-        return sorted(found, key=lambda record: record.uid, reverse=True)[:limit]
-
     def counts(self, upto: int) -> dict[Status, int]:
         with self._root.translated():
             records = [self._listed(path) for path in self._all("runs")]
@@ -359,13 +342,12 @@ class FilesStore:
 
     # --- documents
 
-    def document(self, kind: str, name: str) -> Document | None:
+    def documents(self, kind: str, name: str | None = None) -> list[Document]:
         with self._root.translated():
-            return self._documents.get(kind, name)
-
-    def documents(self, kind: str) -> list[Document]:
-        with self._root.translated():
-            return self._documents.all(kind)
+            if name is None:
+                return self._documents.all(kind)
+            found = self._documents.get(kind, name)
+            return [found] if found else []
 
     def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
         with self._changing():
@@ -379,13 +361,11 @@ class FilesStore:
         with self._root.translated(), self._run(uid, exclusive=False) as folder:
             return folder.entries(lo, hi, saved=saved, payloads=payloads, limit=limit) if folder else []
 
-    def inbox(self, uid: str) -> list[Item]:
+    def inbox(self, uid: str, *, taken: bool = False) -> list[Item]:
         with self._root.translated(), self._run(uid, exclusive=False) as folder:
-            return folder.items() if folder else []
-
-    def taken(self, uid: str) -> list[str]:
-        with self._root.translated(), self._run(uid, exclusive=False) as folder:
-            return folder.taken() if folder else []
+            if folder is None:
+                return []
+            return [taken_item(key) for key in folder.taken()] if taken else folder.items()
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
         """See `Store.apply`. Each write is a transaction of its own; if all of them fail, that is raised."""

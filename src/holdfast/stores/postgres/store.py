@@ -47,7 +47,18 @@ from holdfast.kernel.model import (
     Status,
     Write,
 )
-from holdfast.kernel.rules import LIVE, Outcome, adoptable, check_takes, claimed, due_order, may_delete, settled, woken
+from holdfast.kernel.rules import (
+    LIVE,
+    Outcome,
+    adoptable,
+    check_takes,
+    claimed,
+    due_order,
+    may_delete,
+    settled,
+    taken_item,
+    woken,
+)
 from holdfast.stores.postgres.append import Appending, Line, is_quiet, plain_of
 from holdfast.stores.postgres.batch import Batch
 from holdfast.stores.postgres.connections import (
@@ -192,33 +203,25 @@ class PostgresStore:
 
     # --- records
 
-    def get(self, id: str) -> RunRecord | None:
-        return self._one("WHERE r.id = %s AND NOT r.hidden", kept(id))
-
-    def journal(self, uid: str) -> RunRecord | None:
-        return self._one("WHERE r.uid = %s", uid)
-
-    def _one(self, where: str, value: str) -> RunRecord | None:
-        rows = self._link.ask(f"{self._q['record']} {where}", (value,))
+    def get(self, id: str | None = None, *, uid: str | None = None) -> RunRecord | None:
+        where = "WHERE r.uid = %s" if uid is not None else "WHERE r.id = %s AND NOT r.hidden"
+        rows = self._link.ask(f"{self._q['record']} {where}", (kept(id or "") if uid is None else uid,))
         return record_of(rows[0]) if rows else None
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         if filter.tags:
             return self._find_tagged(filter, before, limit)
-        return [listed(row) for row in self._link.ask(*page(self._q, filter, before, limit))]
+        return [listed(row) for row in self._link.ask(*page(self._q, filter, before, limit, self.clock.now()))]
 
     def _find_tagged(self, filter: Filter, before: str | None, limit: int) -> list[RunRecord]:
         found: list[RunRecord] = []
         window = limit
         while True:
-            rows = self._link.ask(*page_of_tag(self._q, filter, before, window))
+            rows = self._link.ask(*page_of_tag(self._q, filter, before, window, self.clock.now()))
             found += [listed(row[1:]) for row in rows if row[1] is not None]
             if len(rows) < window or len(found) >= limit:
                 return found[:limit]
             before, window = rows[-1][0], min(window * 4, MOST)
-
-    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
-        return [listed(row) for row in self._link.ask(f"{self._q['record']} {self._q['forks']}", (uid, limit))]
 
     def counts(self, upto: int) -> dict[Status, int]:
         rows = self._link.ask(self._q["counts"], {"statuses": [str(status) for status in Status], "upto": upto})
@@ -229,11 +232,6 @@ class PostgresStore:
         if not all(is_time(until) for _, until, _ in rows):
             raise StoreDamaged(self.place, "what it says of a worker was changed by hand; start that worker again")
         return [Enlisted(given(name), until, alive, running=alive) for name, until, alive in rows]
-
-    def orphans(self, limit: int = 100) -> list[RunRecord]:
-        found = f"{self._q['orphans']} LIMIT %(limit)s"
-        rows = self._link.ask(f"{self._q['record']} WHERE r.n = ANY(ARRAY({found}))", self._at(limit=limit))
-        return [listed(row) for row in rows]
 
     def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
         names = {"queues": [kept(name) for name in set(queues)], "workflows": [kept(name) for name in workflows]}
@@ -282,14 +280,13 @@ class PostgresStore:
                 raise RunDamaged(given(id), problem)
         return [entry_of(uid, row) for row in rows]
 
-    def inbox(self, uid: str) -> list[Item]:
-        return items_of(uid, self._link.ask(self._q["inbox"], (uid,)))
-
-    def taken(self, uid: str) -> list[str]:
+    def inbox(self, uid: str, *, taken: bool = False) -> list[Item]:
+        if not taken:
+            return items_of(uid, self._link.ask(self._q["inbox"], (uid,)))
         keys = [key for (key,) in self._link.ask(self._q["taken"], (uid,))]
         if not all(type(key) is str for key in keys):
             raise RunDamaged(uid, "an inbox item was changed by hand; restore the run from a backup")
-        return sorted(map(given, keys))
+        return [taken_item(key) for key in sorted(map(given, keys))]
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
         if not batch:
@@ -594,11 +591,8 @@ class PostgresStore:
     def backlog(self) -> dict[str, Backlog]:
         return backlog_of(self._link.ask(self._q["backlog"]))
 
-    def document(self, kind: str, name: str) -> Document | None:
-        return self._documents.get(kind, name)
-
-    def documents(self, kind: str) -> list[Document]:
-        return self._documents.all(kind)
+    def documents(self, kind: str, name: str | None = None) -> list[Document]:
+        return self._documents.all(kind, name)
 
     def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
         return self._documents.put(kind, name, value, expected)
@@ -606,7 +600,7 @@ class PostgresStore:
     # --- whole runs
 
     def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
-        seen = self.journal(uid)
+        seen = self.get(uid=uid)
         if seen is None or seen.hidden:
             return False
         chain = [uid, *(link.uid for link in reversed(seen.lineage))]

@@ -55,6 +55,7 @@ from holdfast.kernel.rules import (
     refusal,
     settled,
     swept,
+    taken_item,
     woken,
 )
 from holdfast.stores.protocol import LOOK_EVERY
@@ -122,13 +123,9 @@ class SqliteStore(SqliteFile):
 
     # --- records
 
-    def get(self, id: str) -> RunRecord | None:
+    def get(self, id: str | None = None, *, uid: str | None = None) -> RunRecord | None:
         with self._reading() as db:
-            return self._by_id(db, id)
-
-    def journal(self, uid: str) -> RunRecord | None:
-        with self._reading() as db:
-            return self._by_uid(db, uid)
+            return self._by_id(db, id or "") if uid is None else self._by_uid(db, uid)
 
     def _by_id(self, db: sqlite3.Connection, id: str) -> RunRecord | None:
         """The record of a visible run. That there is none is said by two indexes."""
@@ -167,26 +164,18 @@ class SqliteStore(SqliteFile):
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         with self._reading() as db:
-            rows = rows_of(db, *page(Q, filter, before, limit))
+            dead = self._dead_holders(db) if filter.orphaned else None
+            if dead == []:
+                return []
+            rows = rows_of(db, *page(Q, filter, before, limit, dead))
         return [listed(row) for row in rows]
 
-    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
-        with self._reading() as db:
-            rows = rows_of(db, f"{Q['record']} {Q['forks']}", (uid, limit))
-        return [listed(row) for row in rows]
+    def _dead_holders(self, db: sqlite3.Connection) -> list[Any]:
+        return [worker for (worker,) in rows_of(db, Q["holders"]) if not self._alive(db, worker)]
 
     def counts(self, upto: int) -> dict[Status, int]:
         with self._reading() as db:
             return {status: db.execute(Q["count"], (status, upto)).fetchone()[0] for status in Status}
-
-    def orphans(self, limit: int = 100) -> list[RunRecord]:
-        with self._reading() as db:
-            found: list[RunRecord] = []
-            for (worker,) in rows_of(db, Q["holders"]):
-                if not self._alive(db, worker):
-                    rows = rows_of(db, f"{Q['record']} WHERE r.worker = ? LIMIT ?", (worker, limit - len(found)))
-                    found += [listed(row) for row in rows]
-        return found
 
     def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
         found: list[RunRecord] = []
@@ -268,17 +257,17 @@ class SqliteStore(SqliteFile):
         if found != max(hi - lo + 1, 0):
             raise RunDamaged(str(id), f"entries between {lo} and {hi} are missing; restore the run from a backup")
 
-    def inbox(self, uid: str) -> list[Item]:
+    def inbox(self, uid: str, *, taken: bool = False) -> list[Item]:
         with self._reading() as db:
-            return self._items(db, uid)
+            return self._items(db, uid, taken=taken)
 
-    def _items(self, db: sqlite3.Connection, uid: str) -> list[Item]:
+    def _items(self, db: sqlite3.Connection, uid: str, *, taken: bool = False) -> list[Item]:
         number = self._filled_inbox(db, uid)
         if number is None:
             return []
-        rows = rows_of(db, Q["inbox"], (number,))
+        rows = rows_of(db, Q["taken" if taken else "inbox"], (number,))
         check_inbox(db, number, uid)
-        return [item_of(uid, *row) for row in rows]
+        return [taken_item(taken_of(uid, *row)) if taken else item_of(uid, *row) for row in rows]
 
     def _filled_inbox(self, db: sqlite3.Connection, uid: str) -> int | None:
         """The number of the run, if its inbox ever had an item."""
@@ -286,15 +275,6 @@ class SqliteStore(SqliteFile):
         if row is None:
             return self._number_in(db, uid)
         return int(row[0]) if row[1] or row[2] else None
-
-    def taken(self, uid: str) -> list[str]:
-        with self._reading() as db:
-            number = self._filled_inbox(db, uid)
-            if number is None:
-                return []
-            rows = rows_of(db, Q["taken"], (number,))
-            check_inbox(db, number, uid)
-        return [taken_of(uid, *row) for row in rows]
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
         if len(batch) == 1 and self._append_alone(batch[0]):
@@ -534,10 +514,6 @@ class SqliteStore(SqliteFile):
 
     # --- documents
 
-    def document(self, kind: str, name: str) -> Document | None:
-        with self._reading() as db:
-            return self._document(db, kind, name)
-
     def _document(self, db: sqlite3.Connection, kind: str, name: str) -> Document | None:
         """A document. That there is none is said by two indexes."""
         row = db.execute(Q["document"], (kind, name)).fetchone()
@@ -549,8 +525,11 @@ class SqliteStore(SqliteFile):
                     raise StoreDamaged(self.place, f"{problem}; {REMEDY}")
         return document_of(kind, self.place, *row) if row else None
 
-    def documents(self, kind: str) -> list[Document]:
+    def documents(self, kind: str, name: str | None = None) -> list[Document]:
         with self._reading() as db:
+            if name is not None:
+                found = self._document(db, kind, name)
+                return [found] if found else []
             rows = rows_of(db, Q["documents"], (kind,))
             check_documents(db, self.place, kind)
         return [document_of(kind, self.place, *row) for row in rows]

@@ -217,8 +217,7 @@ SELECT r.queue, r.worker, r.lane FROM {schema}.run r JOIN {schema}.worker w ON w
 WHERE r.queue = ANY(%(queues)s::text[]) AND r.worker IS NOT NULL AND NOT r.hidden AND w.until > {now}
 
 -- name: forks
-WHERE r.n IN (SELECT l.child FROM {schema}.link l JOIN {schema}.run a ON a.n = l.ancestor WHERE a.uid = %s) AND NOT r.hidden
-ORDER BY r.uid DESC LIMIT %s
+r.n IN (SELECT l.child FROM {schema}.link l JOIN {schema}.run a ON a.n = l.ancestor WHERE a.uid = %s)
 
 -- name: counts
 -- By rows in the order of the index, so that a status that few runs have is not looked for among all of them.

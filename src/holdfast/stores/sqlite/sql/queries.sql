@@ -142,8 +142,7 @@ ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = exclude
 DELETE FROM document WHERE kind = ? AND name = ?
 
 -- name: forks
-WHERE r.n IN (SELECT l.child FROM link l JOIN run a ON a.n = l.ancestor WHERE a.uid = ?) AND r.hidden = 0
-ORDER BY r.uid DESC LIMIT ?
+r.n IN (SELECT l.child FROM link l JOIN run a ON a.n = l.ancestor WHERE a.uid = ?)
 
 -- name: workers
 SELECT name, until, boot, ends, checksum FROM worker ORDER BY name
