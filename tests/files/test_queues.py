@@ -104,5 +104,5 @@ def test_what_was_let_go_of_before_run_json_said_so_is_taken(place: Path, clock:
     store.close()
     path.write_bytes(before)  # as if the process had died right after the line was written
     again = opened(place, clock, "two")
-    assert ids(again.due(["q"], ["w"])) == ids(again.take(order("two"))) == ["run"]
+    assert ids(again.look(["q"], ["w"]).due) == ids(again.take(order("two"))) == ["run"]
     again.close()

@@ -84,8 +84,7 @@ def test_a_run_whose_record_is_behind_its_last_line_is_due(driver, root):
     driver.append(run, b"1", change=waiting)
     file.write_bytes(before)  # as if the writer had died right after the line
     again = FilesStore(str(root))
-    assert again.next_wake() == 5
-    assert [record.id for record in again.due(["q"], ["w"])] == ["run"]
+    assert [record.id for record in again.look(["q"], ["w"]).due] == ["run"]
 
 
 class FailingDisk(Disk):

@@ -125,10 +125,10 @@ def questions(hf: Holdfast, known: dict[str, str]) -> Iterator[tuple[str, Callab
     yield "schedule", lambda: hf.get_schedule("nightly").info().cron
     yield "recover", lambda: hf.recover(dry_run=True)
     yield "counts", lambda: store.counts(99)
-    yield "due", lambda: [record.id for record in store.due(["post"], WORKFLOWS)]
+    yield "due", lambda: [record.id for record in store.look(["post"], WORKFLOWS).due]
     yield "orphans", lambda: [record.id for record in store.find(Filter(orphaned=True))]
     yield "backlog", store.backlog
-    yield "next wake", store.next_wake
+    yield "next wake", lambda: store.look(["post"], WORKFLOWS, limit=0).wake
     yield "workers", lambda: [one.worker for one in store.workers()]
     yield "documents", lambda: [one.name for one in store.documents("queue")]
 

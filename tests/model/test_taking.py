@@ -156,7 +156,7 @@ def test_every_store_takes_what_the_store_in_memory_takes(kind: str, seed: int, 
     for _ in range(160):
         history.step()
         assert store.backlog() == memory.backlog()
-        assert store.due(QUEUES, WORKFLOWS) == memory.due(QUEUES, WORKFLOWS)
+        assert store.look(QUEUES, WORKFLOWS).due == memory.look(QUEUES, WORKFLOWS).due
     store.close()
 
 

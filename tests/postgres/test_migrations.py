@@ -171,7 +171,7 @@ def test_a_schema_may_have_any_name(postgres_schemas: Schemas) -> None:
             assert store.apply(writes) == [None, None]
             assert store.post(held.uid, item("k"))
             assert len(store.find(Filter(tags=()))) == 1
-            assert (store.due(["q"], ["w"]), store.find(Filter(orphaned=True)), store.next_wake()) == ([], [], None)
+            assert (store.look(["q"], ["w"]).due, store.find(Filter(orphaned=True))) == ([], [])
             store.retire("east")
             assert store.delete(held.uid)
             store.close()
@@ -249,9 +249,8 @@ def test_nothing_that_workers_ask_for_reads_whole_tables(postgres_schemas: Schem
     asked: list[tuple[str, Any]] = []
     ask = store._link.ask
     store._link.ask = lambda statement, values=(): (asked.append((statement, values)), ask(statement, values))[1]  # type: ignore[method-assign]
-    store.due(["p", "q"], [f"w{n}" for n in range(50)])
+    store.look(["p", "q"], [f"w{n}" for n in range(50)])
     store.find(Filter(orphaned=True))
-    store.next_wake(["q"], ["w"])
     order = Order(worker="e", queues={"q": Limits(total=3)}, workflows=frozenset({"w"}), limit=5)
     values = store._at(queues=["q"], workflows=["w"], leave=[], full=[], limit=5)
     assert store.take(order) == []

@@ -205,18 +205,18 @@ def test_who_has_nothing_to_do_asks_nothing_until_it_is_told(two: tuple[Holdfast
 def test_it_is_known_when_the_next_lease_of_a_holder_ends(
     store: PostgresStore, other: PostgresStore, author: Author, clock: ManualClock
 ) -> None:
-    assert store.lapse() is None, "both live, and neither holds anything"
+    assert store.look((), ()).lapse is None, "both live, and neither holds anything"
     clock.advance(2)
     store.beat("east", LEASE)
     ends = clock.now() + round(LEASE * 1_000_000)
     first = store.claim(make(store, author.create("first")).uid, "east")
-    assert other.lapse() == ends
+    assert other.look((), ()).lapse == ends
     other.claim(make(store, author.create("second")).uid, "north")
-    assert other.lapse() == ends - 2_000_000, "north was heard of earlier"
+    assert other.look((), ()).lapse == ends - 2_000_000, "north was heard of earlier"
     clock.advance(LEASE - 1)
-    assert other.lapse() == ends, "who is dead already is not waited for"
+    assert other.look((), ()).lapse == ends, "who is dead already is not waited for"
     put(store, author.append(first, Kind.DONE, change=Change(status=Status.READY, release=True)))
-    assert other.lapse() is None
+    assert other.look((), ()).lapse is None
 
 
 def test_a_lease_that_ends_while_one_looks_is_not_overlooked(

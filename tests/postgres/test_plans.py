@@ -9,6 +9,7 @@ import pytest
 from pgserver import Schemas
 
 from holdfast.kernel.model import Filter, Limits, Order, Status
+from holdfast.stores.postgres import store as module
 from holdfast.stores.postgres.schema import SQL_FOLDER, migrate
 from holdfast.stores.postgres.store import PostgresStore
 
@@ -73,12 +74,13 @@ def explained(store: PostgresStore, url: str) -> Callable[[Callable[[], object]]
 
     def explain(ask: Callable[[], object]) -> list[dict[str, Any]]:
         asked: list[tuple[str, Any]] = []
-        plain = store._link.ask
+        plain, together = store._link.ask, module.together
         store._link.ask = lambda statement, values=(): (asked.append((statement, values)), plain(statement, values))[1]  # type: ignore[method-assign]
+        module.together = lambda conn, *some: (asked.extend(some), together(conn, *some))[1]
         try:
             ask()
         finally:
-            store._link.ask = plain  # type: ignore[method-assign]
+            store._link.ask, module.together = plain, together  # type: ignore[method-assign]
         assert asked
         return [node for each in asked for node in carried_out(url, *each)]
 
@@ -136,9 +138,8 @@ def test_what_is_due_is_found_without_what_waits_for_later(
     store: PostgresStore, explained: Callable[[Callable[[], object]], list[dict[str, Any]]]
 ) -> None:
     names = [f"w{n}" for n in range(10)]
-    assert [record.id for record in store.due(["p", "q"], names)] == ["c333/20000"]
-    check(explained(lambda: store.due(["p", "q"], names)), 20)
-    check(explained(lambda: store.next_wake(["q"], names, after=1)), 2)
+    assert [record.id for record in store.look(["p", "q"], names).due] == ["c333/20000"]
+    check(explained(lambda: store.look(["p", "q"], names)), 20)
     check(explained(lambda: store.find(Filter(orphaned=True))), 2)
 
 

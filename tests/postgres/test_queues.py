@@ -60,7 +60,7 @@ def test_it_takes_what_the_store_in_memory_takes(store: PostgresStore, clock: Ma
             suspects=dice.choice([0, 1]),
             alone=dice.random() < 0.3,
         )
-        due = [[one.id for one in each.due(order.queues, order.workflows)] for each in both]
+        due = [[one.id for one in each.look(order.queues, order.workflows).due] for each in both]
         assert due[0] == due[1]
         taken = [each.take(order) for each in both]
         assert taken[0] == taken[1], (seed, order)

@@ -250,6 +250,14 @@ class Order(Struct, frozen=True, kw_only=True):
     alone: bool = False
 
 
+class Outlook(Struct, frozen=True):
+    """The work of some queues: the runs that are due, and the times at which to look again."""
+
+    due: list[RunRecord]
+    wake: int | None = None  # when the next waiting run becomes due
+    lapse: int | None = None  # when the next lease of a holder of runs ends; None also where the store cannot say
+
+
 class Enlisted(Struct, frozen=True):
     """A worker that has registered: until when its leases hold, and whether they hold now.
 

@@ -6,7 +6,7 @@ and deletion are in one place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import Protocol
@@ -28,7 +28,7 @@ from holdfast.errors import (
     RunNotFound,
 )
 from holdfast.kernel.clock import Clock
-from holdfast.kernel.model import ENDED, Append, Enlisted, Entry, Filter, Item, RunRecord, Status
+from holdfast.kernel.model import ENDED, Append, Enlisted, Entry, Filter, Item, Outlook, RunRecord, Status
 
 MAX_ID = 512
 LIVE = frozenset({Status.READY, Status.RUNNING, Status.WAITING})
@@ -270,13 +270,20 @@ def due_order(record: Awaited) -> tuple[int, int, str]:
     return -record.priority, (record.wake_at or 0) if waiting else record.created_at, record.uid
 
 
-def wake_time(
-    record: RunRecord, queues: Collection[str] | None = None, workflows: Collection[str] | None = None
-) -> int | None:
-    """When the run becomes due, if it is one that these workers take and it waits for a time."""
+def wake_time(record: RunRecord) -> int | None:
+    """When the run becomes due, if a worker takes it and it waits for a time."""
     waits = record.status is Status.WAITING and record.queue is not None and record.worker is None
-    ours = (queues is None or record.queue in queues) and (workflows is None or record.workflow in workflows)
-    return record.wake_at if waits and ours and not record.hidden else None
+    return record.wake_at if waits and not record.hidden else None
+
+
+def outlook(
+    records: Iterable[RunRecord], queues: Collection[str], workflows: Collection[str], now: int, limit: int
+) -> Outlook:
+    """What `Store.look` says of these runs."""
+    ours = [record for record in records if record.queue in queues and record.workflow in workflows]
+    due = sorted((record for record in ours if is_due(record, queues, workflows, now)), key=due_order)
+    wakes = [at for record in ours if (at := wake_time(record)) is not None and at > now]
+    return Outlook(due[:limit], min(wakes, default=None))
 
 
 def may_delete(record: RunRecord, *, holder_alive: bool, expected: RunRecord | None) -> bool:

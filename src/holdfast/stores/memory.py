@@ -27,6 +27,7 @@ from holdfast.kernel.model import (
     Item,
     Kind,
     Order,
+    Outlook,
     RunRecord,
     Status,
     Write,
@@ -48,11 +49,11 @@ from holdfast.kernel.rules import (
     matches,
     may_delete,
     new_version,
+    outlook,
     refusal,
     settled,
     swept,
     taken_item,
-    wake_time,
     woken,
 )
 from holdfast.stores.protocol import LOOK_EVERY
@@ -141,12 +142,11 @@ class MemoryStore:
                 return []
             return [taken_item(key) for key in sorted(journal.taken)] if taken else list(journal.inbox.values())
 
-    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
+    def look(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> Outlook:
         with self._lock:
             self._check_open()
             records, now = [journal.record for journal in self._shelf.journals.values()], self.clock.now()
-        found = (record for record in records if is_due(record, queues, workflows, now))
-        return sorted(found, key=due_order)[:limit]
+        return outlook(records, queues, workflows, now, limit)
 
     def take(self, order: Order) -> list[RunRecord]:
         with self._lock:
@@ -180,14 +180,6 @@ class MemoryStore:
                 journal.record.status for journal in self._shelf.journals.values() if not journal.record.hidden
             )
         return {status: min(found[status], upto) for status in Status}
-
-    def next_wake(
-        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
-    ) -> int | None:
-        with self._lock:
-            self._check_open()
-            times = [wake_time(journal.record, queues, workflows) for journal in self._shelf.journals.values()]
-        return min((time for time in times if time is not None and time > after), default=None)
 
     def version(self) -> int:
         self._check_open()

@@ -28,6 +28,7 @@ from holdfast.kernel.model import (
     Filter,
     Item,
     Order,
+    Outlook,
     RunRecord,
     Status,
     Write,
@@ -74,12 +75,12 @@ class Store(Protocol):
         With ``taken``, those that were taken, by key: see `holdfast.kernel.rules.taken_item`.
         """
 
-    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
-        """Runs of these queues and workflows that nobody holds and that can go on now.
+    def look(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> Outlook:
+        """What there is to do in these queues, for these workflows. With a limit of 0, only when to look again.
 
-        They are ready, or they wait and the time for which they wait has come. Those of a higher priority come first,
-        then those that are due longest: a waiting run is due since its time; a ready one counts as due since it was
-        created, so an older run goes before a newer one. Those whose holder died are orphans: see `Filter`.
+        A run is due if nobody holds it, and it is ready, or the time for which it waits has come. Those of a higher
+        priority come first, then those that are due longest: a waiting run is due since its time; a ready one counts as
+        due since it was created. Runs whose holder died are orphans: see `Filter`.
         """
 
     def take(self, order: Order) -> list[RunRecord]:
@@ -94,14 +95,6 @@ class Store(Protocol):
 
     def counts(self, upto: int) -> dict[Status, int]:
         """How many runs of each status there are, each counted up to this many; hidden ones do not count."""
-
-    def next_wake(
-        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
-    ) -> int | None:
-        """The earliest time later than ``after`` at which a waiting run becomes due, if one waits for such a time.
-
-        Only runs of these queues and workflows count; of all, if they are not given.
-        """
 
     def version(self) -> int:
         """A number that is another one whenever something may have been committed, by anybody. Cheap to ask for."""
@@ -215,9 +208,6 @@ class Telling(Protocol):
 
     def tell(self) -> None:
         """Tell the others that something was committed, of which they are not told by itself: a document."""
-
-    def lapse(self) -> int | None:
-        """When the next lease ends of those by which runs are held, if its holder is not heard of before."""
 
 
 @runtime_checkable

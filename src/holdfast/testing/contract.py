@@ -42,7 +42,7 @@ from holdfast.testing.contract_waiting import WaitingContract
 from holdfast.testing.contract_writing import WritingContract
 
 USES = (
-    *("get", "get by uid", "find", "orphans", "read", "inbox", "taken", "due", "next_wake", "version"),
+    *("get", "get by uid", "find", "orphans", "read", "inbox", "taken", "look", "version"),
     *("take", "backlog", "document", "documents", "put_document"),
     *("create", "append", "claim", "post", "enlist", "beat", "delete", "sweep", "rewrap", "adopt", "settle"),
 )
@@ -137,8 +137,7 @@ class StoreContract(
             "inbox": lambda: store.inbox(held.uid),
             "taken": lambda: store.inbox(held.uid, taken=True),
             "orphans": lambda: store.find(Filter(orphaned=True)),
-            "due": lambda: store.due(["q"], ["w"]),
-            "next_wake": lambda: store.next_wake(),
+            "look": lambda: store.look(["q"], ["w"]),
             "version": lambda: store.version(),
             "take": lambda: store.take(order("q")),
             "backlog": lambda: store.backlog(),

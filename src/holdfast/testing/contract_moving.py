@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import Moved, RunExists
-from holdfast.kernel.model import ENDED, Append, Change, Entry, Filter, Kind, Order, RunRecord, Status
+from holdfast.kernel.model import ENDED, Append, Change, Entry, Filter, Kind, Order, Outlook, RunRecord, Status
 from holdfast.kernel.rules import ANY
 from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
@@ -65,12 +65,14 @@ class MovingContract:
 
     def test_nobody_takes_it_and_nobody_waits_for_it(self, store: Store, author: Author, clock: ManualClock) -> None:
         gone = self.departed(store, author)
-        record, entries = self.coming(author, wake_at=clock.now())
+        record, entries = self.coming(author, wake_at=clock.now() + 2_000_000)
         store.adopt(record, entries, [item("k")], [])
         clock.advance(1.0)
         order = Order(worker="east", queues={"q": None}, workflows=frozenset({"w"}), limit=10)
-        assert store.take(order) == store.due(["q"], ["w"]) == store.find(Filter(orphaned=True)) == []
-        assert (store.next_wake(), store.backlog()) == (None, {})
+        for _ in range(2):
+            assert store.take(order) == store.find(Filter(orphaned=True)) == []
+            assert (store.look(["q"], ["w"]), store.backlog()) == (Outlook([]), {})
+            clock.advance(2.0)
         assert gone.worker is None
 
     def test_nothing_is_posted_to_it(self, store: Store, author: Author) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel.model import Append, Backlog, Change, Kind, Limits, Order, RunRecord, Status
+from holdfast.kernel.model import Append, Backlog, Change, Kind, Limits, Order, Outlook, RunRecord, Status
 from holdfast.kernel.rules import SUSPECT
 from holdfast.stores.protocol import Store, find_document
 from holdfast.testing.clock import ManualClock
@@ -57,7 +57,7 @@ class QueueContract:
         at = clock.now() + 5_000_000
         made = self.enqueued(store, author, "run", status=Status.WAITING, wake_at=at)
         assert store.take(order()) == []
-        assert store.next_wake(["q"], ["w"]) == at
+        assert store.look(["q"], ["w"]) == Outlook([], at)
         assert store.post(made.uid, item("k"))
         assert store.take(order()) == [], "what arrives does not let it begin sooner"
         clock.advance(5)
@@ -117,8 +117,8 @@ class QueueContract:
             self.enqueued(store, author, id, **fact)
         clock.advance(10)
         expected = ["higher", "high", "woken", "first", "waits", "low"]
-        assert ids(store.due(["q"], ["w"])) == expected
-        assert ids(store.due(["q"], ["w"], limit=2)) == expected[:2]
+        assert ids(store.look(["q"], ["w"]).due) == expected
+        assert ids(store.look(["q"], ["w"], limit=2).due) == expected[:2]
         assert [ids(store.take(order(limit=1)))[0] for _ in expected] == expected
 
     def test_queues_are_served_in_turn(self, store: Store, author: Author) -> None:

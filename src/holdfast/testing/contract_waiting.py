@@ -6,14 +6,14 @@ A part of `holdfast.testing.contract.StoreContract`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from holdfast.errors import InboxNotEmpty, RunEnded
-from holdfast.kernel.model import ENDED, Change, Filter, Kind, RunRecord, Status
+from holdfast.kernel.model import ENDED, Change, Filter, Kind, Outlook, RunRecord, Status
 from holdfast.kernel.rules import ANY
 from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
@@ -265,71 +265,71 @@ class WaitingContract(Opening):
 
     def test_a_new_run_of_a_queue_is_due(self, store: Store, other: Store, author: Author) -> None:
         made = make(store, author.create("new", queue="q", workflow="w"))
-        assert store.due(["q"], ["w"]) == [made]
-        assert other.due({"p", "q"}, {"v", "w"}) == [made]
+        assert store.look(["q"], ["w"]).due == [made]
+        assert other.look({"p", "q"}, {"v", "w"}).due == [made]
 
     def test_a_run_of_no_queue_is_never_due(self, store: Store, author: Author) -> None:
         make(store, author.create("by hand", workflow="w"))
         make(store, author.create("tagged", workflow="w", tags={"queue": "q", "status": "ready", "worker": "w"}))
-        assert store.due(["q", ""], ["w"]) == []
+        assert store.look(["q", ""], ["w"]).due == []
 
     def test_only_runs_of_the_given_queues_and_workflows_are_due(self, store: Store, author: Author) -> None:
         for queue in ("p", "q", "r"):
             for workflow in ("v", "w", None):
                 make(store, author.create(f"{queue}{workflow}", queue=queue, workflow=workflow))
-        assert ids(store.due(["p", "q"], ["w", "x"])) == ["pw", "qw"]
-        assert ids(store.due(["r"], ["v", "w"])) == ["rv", "rw"]
-        assert store.due(["s"], ["w"]) == []
-        assert store.due([], ["w"]) == []
-        assert store.due(["p"], []) == []
+        assert ids(store.look(["p", "q"], ["w", "x"]).due) == ["pw", "qw"]
+        assert ids(store.look(["r"], ["v", "w"]).due) == ["rv", "rw"]
+        assert store.look(["s"], ["w"]).due == []
+        assert store.look([], ["w"]).due == []
+        assert store.look(["p"], []).due == []
 
     def test_many_workflows_may_be_asked_for(self, store: Store, author: Author) -> None:
         names = [f"workflow {n}" for n in range(500)]
         made = [make(store, author.create(name, queue="q", workflow=name)) for name in (names[0], names[499])]
-        assert store.due(["q"], names) == made
+        assert store.look(["q"], names).due == made
 
     @pytest.mark.parametrize("text", ["it's", "a\0b", "%", "é", "\n", '"'])
     def test_queues_and_workflows_may_be_any_text(self, store: Store, author: Author, text: str) -> None:
         made = make(store, author.create("run", queue=text, workflow=text))
-        assert store.due([text], [text]) == [made]
-        assert store.due([text + "x"], [text]) == store.due([text], [text + "x"]) == []
+        assert store.look([text], [text]).due == [made]
+        assert store.look([text + "x"], [text]).due == store.look([text], [text + "x"]).due == []
 
     @pytest.mark.parametrize("status", list(Status))
     def test_only_ready_runs_are_due_at_once(self, store: Store, author: Author, status: Status) -> None:
         record = self.rest(store, author, "run", status)
-        assert store.due(["q"], ["w"]) == ([record] if status is Status.READY else [])
+        assert store.look(["q"], ["w"]).due == ([record] if status is Status.READY else [])
 
     def test_a_waiting_run_is_due_when_its_time_has_come(
         self, store: Store, other: Store, author: Author, clock: ManualClock
     ) -> None:
         record = self.rest(store, author, "run", Status.WAITING, wake_at=clock.now() + 2_000_000)
         clock.advance(1.999)
-        assert store.due(["q"], ["w"]) == []
+        assert store.look(["q"], ["w"]).due == []
         clock.advance(0.001)
-        assert store.due(["q"], ["w"]) == other.due(["q"], ["w"]) == [record]
+        assert store.look(["q"], ["w"]).due == other.look(["q"], ["w"]).due == [record]
 
     def test_a_waiting_run_is_due_when_something_arrives(self, store: Store, other: Store, author: Author) -> None:
         record = self.rest(store, author, "run", Status.WAITING, wake_at=1 << 52)
         other.post(record.uid, item("k"))
-        assert ids(store.due(["q"], ["w"])) == ["run"]
+        assert ids(store.look(["q"], ["w"]).due) == ["run"]
 
     def test_a_held_run_is_not_due(self, store: Store, author: Author, clock: ManualClock) -> None:
         made = make(store, author.create("run", queue="q", workflow="w"))
         held = store.claim(made.uid, "east")
         put(store, author.append(held, change=Change(status=Status.WAITING, wake_at=1)))
-        assert store.due(["q"], ["w"]) == []
+        assert store.look(["q"], ["w"]).due == []
         clock.advance(LEASE * 2)
-        assert store.due(["q"], ["w"]) == []
+        assert store.look(["q"], ["w"]).due == []
         assert ids(store.find(Filter(orphaned=True))) == ["run"]
 
     def test_a_hidden_run_is_not_due(self, store: Store, author: Author) -> None:
         ready = make(store, author.create("ready", queue="q", workflow="w"))
         waiting = self.rest(store, author, "waiting", Status.WAITING, wake_at=1)
-        for record in (ready, waiting):
+        later = self.rest(store, author, "later", Status.WAITING, wake_at=1 << 50)
+        for record in (ready, waiting, later):
             make(store, author.fork(record, store.read(record.uid, 0, 0)[0], f"fork of {record.id}"))
             store.delete(record.uid)
-        assert store.due(["q"], ["w"]) == []
-        assert store.next_wake() is None
+        assert store.look(["q"], ["w"]) == Outlook([])
 
     def test_runs_are_due_in_the_order_in_which_they_became_so(
         self, store: Store, author: Author, clock: ManualClock
@@ -343,42 +343,57 @@ class WaitingContract(Opening):
         clock.advance(2)
         make(store, author.create("d", queue="p", workflow="w"))
         clock.advance(2)
-        assert ids(store.due(["p", "q"], ["w"])) == ["a", "b", "c", "d", "e"]
-        assert ids(store.due(["p", "q"], ["w"], limit=3)) == ["a", "b", "c"]
+        assert ids(store.look(["p", "q"], ["w"]).due) == ["a", "b", "c", "d", "e"]
+        assert ids(store.look(["p", "q"], ["w"], limit=3).due) == ["a", "b", "c"]
 
-    def test_the_next_wake_is_the_earliest_of_all_queues(
+    def test_the_next_wake_is_the_earliest_that_is_still_to_come(
         self, store: Store, other: Store, author: Author, clock: ManualClock
     ) -> None:
-        assert store.next_wake() is None
+        assert self.wake(store) is None
         now = clock.now()
         self.rest(store, author, "never", Status.WAITING)
-        self.rest(store, author, "ready", Status.READY, wake_at=5)
-        self.rest(store, author, "by hand", Status.WAITING, wake_at=6, queue=None)
-        assert store.next_wake() is None
+        self.rest(store, author, "ready", Status.READY, wake_at=now + 1_000_000)
+        self.rest(store, author, "by hand", Status.WAITING, wake_at=now + 2_000_000, queue=None)
+        assert self.wake(store) is None
         self.rest(store, author, "late", Status.WAITING, wake_at=now + 9_000_000)
-        self.rest(store, author, "soon", Status.WAITING, wake_at=now + 4_000_000, queue="p", workflow=None)
-        assert store.next_wake() == other.next_wake() == now + 4_000_000
+        self.rest(store, author, "soon", Status.WAITING, wake_at=now + 4_000_000, queue="p")
+        assert self.wake(store) == self.wake(other) == now + 4_000_000
+        clock.advance(4)
+        assert self.wake(store) == self.wake(other) == now + 9_000_000
         clock.advance(5)
-        assert store.next_wake() == now + 4_000_000
+        assert self.wake(store) is None
 
-    def test_the_next_wake_of_some_queues_and_workflows_after_a_time(self, store: Store, author: Author) -> None:
+    def test_the_next_wake_is_of_these_queues_and_workflows(
+        self, store: Store, author: Author, clock: ManualClock
+    ) -> None:
+        now = clock.now()
         for n, (queue, workflow) in enumerate((("p", "v"), ("q", "v"), ("q", "w"), ("p", "w")), 1):
-            self.rest(store, author, f"run {n}", Status.WAITING, wake_at=n, queue=queue, workflow=workflow)
-        assert store.next_wake(["q"], ["w"]) == 3
-        assert store.next_wake(["p"], ["v", "w"]) == 1
-        assert store.next_wake(["p"], ["v", "w"], after=1) == 4
-        assert store.next_wake(["p", "q"], ["v", "w"], after=2) == 3
-        assert store.next_wake(after=3) == 4
-        assert store.next_wake(["q"], after=3) is None
-        assert store.next_wake(["r"], ["w"]) is store.next_wake(["q"], []) is store.next_wake(after=4) is None
+            self.rest(
+                store, author, f"run {n}", Status.WAITING, wake_at=now + n * 1_000_000, queue=queue, workflow=workflow
+            )
+        assert self.wake(store, ["q"], ["w"]) == now + 3_000_000
+        assert self.wake(store, ["p"], ["v", "w"]) == now + 1_000_000
+        assert self.wake(store, ["p", "q"], ["w"]) == now + 3_000_000
+        assert self.wake(store, ["r"], ["w"]) is self.wake(store, ["q"], []) is self.wake(store, [], ["w"]) is None
+
+    def test_without_runs_to_list_only_the_times_are_told(
+        self, store: Store, author: Author, clock: ManualClock
+    ) -> None:
+        make(store, author.create("run", queue="q", workflow="w"))
+        at = clock.now() + 1_000_000
+        self.rest(store, author, "later", Status.WAITING, wake_at=at)
+        assert store.look(["q"], ["w"], limit=0) == Outlook([], at)
 
     def test_a_run_that_is_held_or_was_woken_has_no_next_wake(self, store: Store, author: Author) -> None:
         first = self.rest(store, author, "first", Status.WAITING, wake_at=1 << 50)
         second = self.rest(store, author, "second", Status.WAITING, wake_at=1 << 51)
         store.claim(first.uid, "east")
-        assert store.next_wake() == 1 << 51
+        assert self.wake(store) == 1 << 51
         store.post(second.uid, item("k"))
-        assert store.next_wake() is None
+        assert self.wake(store) is None
+
+    def wake(self, store: Store, queues: Sequence[str] = ("p", "q"), workflows: Sequence[str] = ("w",)) -> int | None:
+        return store.look(queues, workflows).wake
 
     # --- the version
 
@@ -416,7 +431,6 @@ class WaitingContract(Opening):
         for handle in (store, other):
             handle.get("run")
             handle.find(Filter())
-            handle.due(["q"], ["w"])
-            handle.next_wake()
+            handle.look(["q"], ["w"])
             handle.find(Filter(orphaned=True))
         assert store.version() == before

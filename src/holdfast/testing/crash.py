@@ -20,7 +20,19 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from holdfast.kernel.clock import Clock
-from holdfast.kernel.model import Backlog, Document, Enlisted, Entry, Filter, Item, Order, RunRecord, Status, Write
+from holdfast.kernel.model import (
+    Backlog,
+    Document,
+    Enlisted,
+    Entry,
+    Filter,
+    Item,
+    Order,
+    Outlook,
+    RunRecord,
+    Status,
+    Write,
+)
 from holdfast.kernel.rules import LIVE, Outcome
 from holdfast.stores.files.disk import Disk, File
 from holdfast.stores.protocol import Store
@@ -226,8 +238,8 @@ class CrashStore:
     def inbox(self, uid: str, *, taken: bool = False) -> list[Item]:
         return self._alive().inbox(uid, taken=taken)
 
-    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
-        return self._alive().due(queues, workflows, limit=limit)
+    def look(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> Outlook:
+        return self._alive().look(queues, workflows, limit=limit)
 
     def backlog(self) -> dict[str, Backlog]:
         return self._alive().backlog()
@@ -240,11 +252,6 @@ class CrashStore:
 
     def workers(self) -> list[Enlisted]:
         return self._alive().workers()
-
-    def next_wake(
-        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
-    ) -> int | None:
-        return self._alive().next_wake(queues, workflows, after=after)
 
     def version(self) -> int:
         return self._alive().version()

@@ -26,7 +26,7 @@ from holdfast.engine.workflow.inputs import QUEUE
 from holdfast.errors import Claimed, HoldfastError, InboxNotEmpty, LeaseLost
 from holdfast.kernel.journal import verify
 from holdfast.kernel.model import ENDED, Append, Create, Entry, Filter, Item, Kind, RunRecord, Status, Write
-from holdfast.kernel.rules import LIVE, Outcome
+from holdfast.kernel.rules import LIVE, Outcome, wake_time
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.protocol import LOOK_EVERY, Store
 from holdfast.testing.clock import ManualClock
@@ -407,8 +407,8 @@ class Simulation:
             self._hire()
 
     def _until_something(self) -> float:
-        now, wake = self.clock.now(), self.raw.next_wake()
-        times = [wake or 0, *(actor.stalled_until for actor in self.actors)]
+        now = self.clock.now()
+        times = [*(wake_time(record) or 0 for record in self._records()), *(one.stalled_until for one in self.actors)]
         soon = [(time - now) / 1_000_000 for time in times if time > now]
         return min([*soon, LEASE / 3])  # so that whoever rests may look in between
 
@@ -430,7 +430,7 @@ class Simulation:
     def _labour(self, actor: Actor) -> bool:
         """What a worker does: take what is due, and drive it."""
         store = actor.hf.client.store
-        found = store.due((QUEUE,), registered_names(), limit=10) + store.find(Filter(orphaned=True), limit=10)
+        found = store.look((QUEUE,), registered_names(), limit=10).due + store.find(Filter(orphaned=True), limit=10)
         if not found:
             return False
         record = self.random.choice(found)

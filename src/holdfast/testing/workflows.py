@@ -25,7 +25,7 @@ from holdfast.engine.workflow.effect_step import this_step
 from holdfast.engine.workflow.execution import Execution
 from holdfast.errors import Claimed, HoldfastError, RunEnded, UsageError
 from holdfast.kernel.model import ENDED, Create, Filter, RunRecord, Status, Write
-from holdfast.kernel.rules import Outcome
+from holdfast.kernel.rules import Outcome, wake_time
 from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.protocol import Store
@@ -286,11 +286,11 @@ class Trial:
                 return
             helped = [self._help(hf, record) for record in open_runs]
             if not any(helped):
-                wake = hf.client.store.next_wake()
-                if wake is None:
+                wakes = [at for record in open_runs if (at := wake_time(record)) is not None]
+                if not wakes:
                     told = ", ".join(f"{record.id} is {record.status}" for record in open_runs)
                     raise Unfinished(f"nothing happens any longer: {told}")
-                self.clock.advance(max(wake - self.clock.now(), 0) / 1_000_000)
+                self.clock.advance(max(min(wakes) - self.clock.now(), 0) / 1_000_000)
         raise Unfinished(f"{run.id} did not end in {ROUNDS} rounds of answering and waiting")
 
     def _help(self, hf: Holdfast, record: RunRecord) -> bool:

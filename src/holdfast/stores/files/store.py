@@ -60,6 +60,7 @@ from holdfast.kernel.model import (
     Filter,
     Item,
     Order,
+    Outlook,
     RunRecord,
     Status,
     Write,
@@ -71,16 +72,14 @@ from holdfast.kernel.rules import (
     adoptable,
     check_takes,
     claimed,
-    due_order,
     ending,
-    is_due,
     matches,
     may_delete,
+    outlook,
     refusal,
     settled,
     swept,
     taken_item,
-    wake_time,
     woken,
 )
 from holdfast.stores.files.disk import Disk, remove_tree, replace_file
@@ -265,11 +264,9 @@ class FilesStore:
             known = self._held = heard, now, paths
         return known[2]
 
-    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
+    def look(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> Outlook:
         with self._root.translated():
-            now = self.clock.now()
-            found = (record for record in self._awaited(queues, workflows) if is_due(record, queues, workflows, now))
-            return sorted(found, key=due_order)[:limit]
+            return outlook(self._awaited(queues, workflows), queues, workflows, self.clock.now(), limit)
 
     def take(self, order: Order) -> list[RunRecord]:
         """See `Store.take`. Each run is claimed by itself: who dies meanwhile holds some of them, and is dead."""
@@ -303,13 +300,6 @@ class FilesStore:
             records = [self._listed(path) for path in self._all("runs")]
         found = Counter(record.status for record in records if record is not None)
         return {status: min(found[status], upto) for status in Status}
-
-    def next_wake(
-        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
-    ) -> int | None:
-        with self._root.translated():
-            times = [wake_time(record) for record in self._awaited(queues, workflows)]
-            return min((time for time in times if time is not None and time > after), default=None)
 
     def _awaited(
         self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None

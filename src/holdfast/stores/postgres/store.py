@@ -43,6 +43,7 @@ from holdfast.kernel.model import (
     Filter,
     Item,
     Order,
+    Outlook,
     RunRecord,
     Status,
     Write,
@@ -191,11 +192,6 @@ class PostgresStore:
             found.append(f"synchronous_commit is off by the options of the URL, {lost}; leave it out of them")
         return found
 
-    def lapse(self) -> int | None:
-        """See `holdfast.stores.protocol.Telling`."""
-        [(until,)] = self._link.ask(self._q["lapse"], self._at())
-        return None if until is None else int(until)
-
     @property
     def look_every(self) -> float:
         """See `holdfast.stores.protocol.Store`. Not all at the same moment, and seldom where one is told anyway."""
@@ -233,24 +229,18 @@ class PostgresStore:
             raise StoreDamaged(self.place, "what it says of a worker was changed by hand; start that worker again")
         return [Enlisted(given(name), until, alive, running=alive) for name, until, alive in rows]
 
-    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
+    def look(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> Outlook:
         names = {"queues": [kept(name) for name in set(queues)], "workflows": [kept(name) for name in workflows]}
-        each = f"({self._q['ready']}) UNION ALL ({self._q['waiting']})"
-        found = f"SELECT d.n FROM unnest(%(queues)s::text[]) q (name), LATERAL ({each}) d"
-        numbers = [row[0] for row in self._link.ask(found, self._at(limit=limit, **names))]
-        if not numbers:
-            return []
-        rows = self._link.ask(f"{self._q['record']} WHERE r.n = ANY(%s::bigint[])", (numbers,))
-        still = (record for record in map(listed, rows) if record.worker is None and record.status in _AWAITED)
-        return sorted(still, key=due_order)[:limit]
-
-    def next_wake(
-        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
-    ) -> int | None:
-        names = {"queues": queues, "workflows": workflows}
-        chosen = {key: None if some is None else [kept(name) for name in some] for key, some in names.items()}
-        rows = self._link.ask(self._q["next_wake"], {"after": after, **chosen})
-        return int(rows[0][0]) if rows else None
+        # In this order: what becomes due between two of them is found by both, and not by neither.
+        asked = [(self._q["lapse"], self._at()), (self._q["next_wake"], self._at(**names))]
+        if limit:
+            asked.append((self._q["due"], self._at(limit=limit, **names)))
+        [(lapse,)], wake, *due = self._link.call(lambda conn, again: together(conn, *asked))
+        numbers = [number for rows in due for (number,) in rows]
+        query = f"{self._q['record']} WHERE r.n = ANY(%s::bigint[])"
+        found = map(listed, self._link.ask(query, (numbers,)) if numbers else ())
+        still = (record for record in found if record.worker is None and record.status in _AWAITED)
+        return Outlook(sorted(still, key=due_order)[:limit], wake[0][0] if wake else None, lapse)
 
     def version(self) -> int:
         [(pulse, writing)] = self._link.ask(self._q["version"], (self._news_tables,))

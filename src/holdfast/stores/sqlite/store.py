@@ -32,6 +32,7 @@ from holdfast.kernel.model import (
     Filter,
     Item,
     Order,
+    Outlook,
     RunRecord,
     Status,
     Write,
@@ -177,15 +178,17 @@ class SqliteStore(SqliteFile):
         with self._reading() as db:
             return {status: db.execute(Q["count"], (status, upto)).fetchone()[0] for status in Status}
 
-    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
+    def look(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> Outlook:
         found: list[RunRecord] = []
+        now = self.clock.now()
         with self._reading() as db:
-            for queue in set(queues):
-                some = islice(due_in(db, queue, workflows, self.clock.now()), limit)
-                for one in list(some):
-                    found += [listed(row) for row in rows_of(db, f"{Q['record']} WHERE r.uid = ?", (one.uid,))]
+            for queue in set(queues) if limit else ():
+                for one in list(islice(due_in(db, queue, workflows, now), limit)):
+                    found += [listed(row) for row in rows_of(db, RECORD_BY_UID, (one.uid,))]
+            names = ", ".join("?" * len(queues)) or "NULL", ", ".join("?" * len(workflows)) or "NULL"
+            wake = db.execute(Q["next_wake"] % names, (now, *queues, *workflows)).fetchone()
         sound = (record for record in found if record.status is not Status.BLOCKED)
-        return sorted(sound, key=due_order)[:limit]
+        return Outlook(sorted(sound, key=due_order)[:limit], wake[0] if wake and type(wake[0]) is int else None)
 
     def take(self, order: Order) -> list[RunRecord]:
         with self._reading() as db:
@@ -211,18 +214,6 @@ class SqliteStore(SqliteFile):
             if type(oldest) is int:
                 found[queue]["oldest"] = oldest
         return {queue: Backlog(**counts) for queue, counts in found.items()}
-
-    def next_wake(
-        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
-    ) -> int | None:
-        ours, values = "", []
-        for column, names in (("queue", queues), ("workflow", workflows)):
-            if names is not None:
-                ours += f" AND +{column} IN ({', '.join('?' * len(names)) or 'NULL'})"
-                values += list(names)
-        with self._reading() as db:
-            row = db.execute(Q["next_wake"] % ours, (after, *values)).fetchone()
-        return row[0] if row and type(row[0]) is int else None
 
     # --- journals
 

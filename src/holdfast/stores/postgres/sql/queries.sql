@@ -173,6 +173,9 @@ SELECT w.n FROM {levels}, LATERAL (
     ORDER BY wake_at, uid LIMIT %(limit)s
 ) w
 
+-- name: due
+SELECT d.n FROM unnest(%(queues)s::text[]) q (name), LATERAL (({ready}) UNION ALL ({waiting})) d
+
 -- name: take_due
 -- Those that somebody else is about to take are passed over. What a full lane has need not be looked at.
 SELECT d.n FROM unnest(%(queues)s::text[]) q (name), LATERAL (
@@ -256,9 +259,8 @@ DELETE FROM {schema}.document WHERE kind = %s AND name = %s AND version = %s RET
 
 -- name: next_wake
 SELECT wake_at FROM {schema}.run
-WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND NOT hidden AND wake_at > %(after)s
-AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
-AND (%(workflows)s::text[] IS NULL OR workflow = ANY(%(workflows)s::text[]))
+WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND NOT hidden AND wake_at > (SELECT {now})
+AND queue = ANY(%(queues)s::text[]) AND workflow = ANY(%(workflows)s::text[])
 ORDER BY wake_at LIMIT 1
 
 -- name: orphans

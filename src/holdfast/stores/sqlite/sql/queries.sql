@@ -83,8 +83,8 @@ WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND hidden = 0
 
 -- name: next_wake
 SELECT wake_at FROM run INDEXED BY run_wakes
-WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND hidden = 0 AND wake_at > ?%s
-ORDER BY wake_at LIMIT 1
+WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND hidden = 0 AND wake_at > ?
+AND +queue IN (%s) AND +workflow IN (%s) ORDER BY wake_at LIMIT 1
 
 -- name: run_number
 SELECT n FROM run WHERE uid = ?
