@@ -15,9 +15,10 @@ from sizes import sample, size
 from holdfast.codec import redaction
 from holdfast.errors import Claimed, LeaseLost, RunNotFound
 from holdfast.kernel.journal import payload_digest, verify
-from holdfast.kernel.model import Change, Filter, Item, Status
+from holdfast.kernel.model import Change, Filter, Item, Post, Status
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FilesStore
+from holdfast.stores.protocol import write_one
 
 
 def erased(seq: int, payload: bytes) -> tuple[int, bytes]:
@@ -50,14 +51,14 @@ class Story:
             lambda: driver.claim(run()),
             lambda: add(1, b'"one"'),
             lambda: add(3, b'"two"', b'"secret"'),
-            lambda: store.post(run().uid, Item("k1", "message", 1, b'"hello"')),
-            lambda: store.post(run().uid, Item("k2", "message", 2, b'"there"', wakes=False)),
+            lambda: write_one(store, Post(run().uid, Item("k1", "message", 1, b'"hello"'))),
+            lambda: write_one(store, Post(run().uid, Item("k2", "message", 2, b'"there"', wakes=False))),
             lambda: add(4, b'"took"', took=("k1",)),
             lambda: add(5, b'"erased"', redact=(erased(3, b'"secret"'),)),
             lambda: add(6, b'"both"', took=("k2",), redact=(erased(1, b'"one"'),), change=Change(rollback=2)),
             lambda: add(7, b'"plain"'),
             lambda: add(8, b'"wait"', change=Change(status=Status.WAITING, wake_at=7, release=True)),
-            lambda: store.post(run().uid, Item("k3", "message", 3, b'"wake"')),
+            lambda: write_one(store, Post(run().uid, Item("k3", "message", 3, b'"wake"'))),
             lambda: driver.claim(run()),
             lambda: add(9, b'"nap"', change=Change(status=Status.WAITING)),
             lambda: driver.append(

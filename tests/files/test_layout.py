@@ -10,8 +10,9 @@ import pytest
 from holdfast.codec import redaction
 from holdfast.errors import InvalidId, RunDamaged, StoreDamaged, StoreError, StoreTooNew
 from holdfast.kernel.journal import payload_digest, verify
-from holdfast.kernel.model import Change, Filter, Item, Status
+from holdfast.kernel.model import Change, Filter, Item, Post, Status
 from holdfast.stores.files.store import FilesStore
+from holdfast.stores.protocol import write_one
 
 
 def only(folder: Path) -> Path:
@@ -22,7 +23,7 @@ def only(folder: Path) -> Path:
 def test_a_person_can_read_a_run(driver, root):
     run = driver.claim(driver.create("Order A/17", b'{"order":"A-17"}'))
     run = driver.append(run, b'{"receipt":"r-1"}')
-    driver.store.post(run.uid, Item("q1", "answer", 5, b'{"carrier":"post"}'))
+    write_one(driver.store, Post(run.uid, Item("q1", "answer", 5, b'{"carrier":"post"}')))
     folder = only(root / "runs")
     assert folder.name.startswith("order-a-17-")
     record = json.loads((folder / "run.json").read_text())["record"]
@@ -91,7 +92,7 @@ def test_payloads_come_back_byte_for_byte(driver, root):
     run = driver.append(run, *PAYLOADS)
     run = driver.append(run, *(b'"%s"' % (b"x" * n) for n in (4_000, 70_000, 300_000)))
     for n, payload in enumerate(PAYLOADS):
-        driver.store.post(run.uid, Item(f"k{n}", "message", n, payload, wakes=bool(n % 2)))
+        write_one(driver.store, Post(run.uid, Item(f"k{n}", "message", n, payload, wakes=bool(n % 2))))
     again = FilesStore(str(root))
     entries = again.read(run.uid, 0, 10**9)
     verify("bytes", entries)
@@ -105,10 +106,10 @@ def test_payloads_come_back_byte_for_byte(driver, root):
 
 def test_a_taken_item_leaves_its_key_and_no_more(driver, root):
     run = driver.claim(driver.create("run"))
-    driver.store.post(run.uid, Item("k", "message", 1, b'"a secret"'))
+    write_one(driver.store, Post(run.uid, Item("k", "message", 1, b'"a secret"')))
     driver.append(run, b'"took"', took=("k",))
     assert [one.key for one in driver.store.inbox(run.uid, taken=True)] == ["k"]
-    assert not driver.store.post(run.uid, Item("k", "message", 1, b'"again"'))
+    assert not write_one(driver.store, Post(run.uid, Item("k", "message", 1, b'"again"')))
     texts = [path.read_bytes() for path in root.rglob("*") if path.is_file()]
     assert not any(b"a secret" in text for text in texts)
 

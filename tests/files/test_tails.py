@@ -8,9 +8,10 @@ import pytest
 
 from holdfast.errors import RunDamaged
 from holdfast.kernel.journal import verify
-from holdfast.kernel.model import Item, Status
+from holdfast.kernel.model import Item, Post, Status
 from holdfast.stores.files import journal as files_journal
 from holdfast.stores.files.store import FilesStore
+from holdfast.stores.protocol import write_one
 
 
 def only(folder: Path) -> Path:
@@ -102,7 +103,7 @@ def test_an_unfinished_founding_line_is_damage(driver, root):
 
 def test_a_journal_shorter_than_the_record_says_is_damage(driver, root, five):
     run, journal, ends = five
-    driver.store.post(run.uid, Item("k", "message", 1, b"1"))  # replaces run.json, which then names entry 5
+    write_one(driver.store, Post(run.uid, Item("k", "message", 1, b"1")))  # replaces run.json, which then names entry 5
     journal.write_bytes(journal.read_bytes()[: ends[3]])
     with pytest.raises(RunDamaged, match="ends at entry 4, not at 5"):
         FilesStore(str(root)).get(uid=run.uid)
@@ -141,8 +142,8 @@ def look(root: Path, uid: str) -> tuple[list[tuple[int, bytes]], object, list[It
 @pytest.mark.parametrize("name", ["journal.jsonl", "run.json"])
 def test_a_flipped_bit_is_an_error_or_a_true_prefix(driver, root, five, name):
     run, journal, _ = five
-    driver.store.post(run.uid, Item("k", "message", 1, b"1"))
-    driver.store.post(run.uid, Item("k2", "message", 1, b"2"))
+    write_one(driver.store, Post(run.uid, Item("k", "message", 1, b"1")))
+    write_one(driver.store, Post(run.uid, Item("k2", "message", 1, b"2")))
     driver.append(run, b'"took"', took=("k",))
     run = driver.append(driver.store.get(uid=run.uid), b'"more"')
     truth = look(root, run.uid)
@@ -165,7 +166,7 @@ def test_a_flipped_bit_is_an_error_or_a_true_prefix(driver, root, five, name):
 
 def test_damage_in_an_inbox_item_is_noticed(driver, root):
     run = driver.create("run")
-    driver.store.post(run.uid, Item("k", "message", 1, b'"hello"'))
+    write_one(driver.store, Post(run.uid, Item("k", "message", 1, b'"hello"')))
     item = only(only(root / "runs") / "inbox")
     item.write_bytes(item.read_bytes().replace(b"hello", b"hallo"))
     with pytest.raises(RunDamaged, match="inbox"):

@@ -16,11 +16,12 @@ from holdfast.codec import redaction
 from holdfast.errors import Claimed, HoldfastError, LeaseLost, RunExists, StoreFull, StoreReadOnly, StoreUnusable
 from holdfast.kernel.clock import SystemClock
 from holdfast.kernel.journal import payload_digest, verify
-from holdfast.kernel.model import Append, Change, Create, Filter, Item, Status
+from holdfast.kernel.model import Adopt, Append, Change, Create, Filter, Item, Post, Rewrap, Status
 from holdfast.stores.files import folder as run_folder
 from holdfast.stores.files.disk import Disk, File
 from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.protocol import write_one
 
 
 def only(folder: Path) -> Path:
@@ -128,12 +129,12 @@ def test_a_full_disk_loses_nothing_and_is_got_over(root, drive, call, code):
     with pytest.raises(StoreFull):
         driver.create("other")
     with pytest.raises(StoreFull):
-        driver.store.post(run.uid, Item("k", "message", 1, b"1"))
+        write_one(driver.store, Post(run.uid, Item("k", "message", 1, b"1")))
     disk.fails = None
     assert driver.store.get("run") == run
     run = driver.append(run, b'"after"')
     assert driver.store.inbox(run.uid) == []
-    assert driver.store.post(run.uid, Item("k", "message", 1, b"1"))
+    assert write_one(driver.store, Post(run.uid, Item("k", "message", 1, b"1")))
     driver.create("other")
     assert [entry.payload for entry in FilesStore(str(root)).read(run.uid, 1, 9)] == [b"0", b'"after"']
     driver.store.close()
@@ -151,7 +152,7 @@ def test_a_disk_that_fills_up_behind_the_line_does_not_take_it_back(root, drive)
     disk = Small()
     driver = drive(FilesStore(str(root), disk=disk)).enlist()
     run = driver.claim(driver.create("run"))
-    driver.store.post(run.uid, Item("k", "message", 1, b"1"))
+    write_one(driver.store, Post(run.uid, Item("k", "message", 1, b"1")))
     disk.full = True
     run = driver.append(run, b'"took"', took=("k",), change=Change(rollback=1))
     assert (
@@ -225,7 +226,7 @@ def test_a_uid_that_is_known_is_not_used_again(driver):
     with pytest.raises(RunExists):
         driver.create("b", uid=run.uid)
     with pytest.raises(RunExists):
-        driver.store.adopt(replace(run, id="b"), driver.store.read(run.uid, 0, 9), [], [])
+        write_one(driver.store, Adopt(replace(run, id="b"), driver.store.read(run.uid, 0, 9)))
 
 
 def test_a_forked_child_may_not_use_the_handle(driver):
@@ -258,7 +259,7 @@ def work(root: Path, drive: type, worker: str, rounds: int) -> None:
         for n in range(rng.randrange(1, 4)):
             record = driver.append(record, b'"%s %d"' % (worker.encode(), n), kind=rng.choice(["saved", "done"]))
         if rng.random() < 0.3:
-            driver.store.post(record.uid, Item(f"{worker} {made}", "message", 1, b"1"))
+            write_one(driver.store, Post(record.uid, Item(f"{worker} {made}", "message", 1, b"1")))
         mail = tuple(item.key for item in driver.store.inbox(record.uid))[:2]
         driver.append(record, b'"bye"', took=mail, change=Change(status=Status.READY, release=True))
         made += 1
@@ -452,13 +453,14 @@ def test_it_answers_as_the_store_in_memory_does(root, drive, seed):
                 )
             case 8 if visible:
                 key = f"k{rng.randrange(30)}"
-                twin.do("post", rng.choice(visible).uid, Item(key, "message", n, b"%d" % n, wakes=rng.random() < 0.5))
+                item = Item(key, "message", n, b"%d" % n, wakes=rng.random() < 0.5)
+                twin.do("apply", [Post(rng.choice(visible).uid, item)])
             case 9 if record and rng.random() < 0.5:
                 twin.do("delete", record.uid, expected=rng.choice([None, record]))
             case 10:
                 twin.do("beat", rng.choice(workers), rng.choice([-1.0, 50.0]))
                 if record:
-                    twin.do("rewrap", record.uid, record.key_blob, "k", b"\x00\x01")
+                    twin.do("apply", [Rewrap(record.uid, record.key_blob, "k", b"\x00\x01")])
             case 11:
                 twin.files.drop()
                 twin.files = FilesStore(str(root), clock=twin.clock)

@@ -11,8 +11,9 @@ from typing import Any
 from holdfast import Holdfast, step, workflow
 from holdfast import ask as ask_person
 from holdfast.errors import HoldfastError, TimedOut
-from holdfast.kernel.model import Filter, Item, Limits, Order, Status
+from holdfast.kernel.model import EndMove, Filter, Item, Limits, Order, Post, Status
 from holdfast.kernel.rules import ANY
+from holdfast.stores.protocol import write_one
 
 EXECUTED: list[str] = []  # every step that was executed, in this process
 
@@ -160,9 +161,9 @@ def attempts(hf: Holdfast, known: dict[str, str]) -> Iterator[tuple[str, Callabl
     yield "pause", lambda: hf.get_schedule("nightly").pause()
     yield "enlist", lambda: store.enlist("tester", 60)
     for id, uid in known.items():
-        yield f"post {id}", lambda uid=uid: store.post(uid, Item("key", "message", 1, b"{}", False))
+        yield f"post {id}", lambda uid=uid: write_one(store, Post(uid, Item("key", "message", 1, b"{}", False)))
         yield f"claim {id}", lambda uid=uid: store.claim(uid, "tester", ANY)
-        yield f"settle {id}", lambda uid=uid: store.settle(uid, epoch=1, here=Status.READY, mail=())
+        yield f"settle {id}", lambda uid=uid: write_one(store, EndMove(uid, epoch=1, here=Status.READY, mail=()))
     limits = Limits(total=9, per_worker=9, per_lane=9)
     yield "take", lambda: store.take(Order(worker="tester", queues={"post": limits}, workflows=WORKFLOWS, limit=9))
     yield "put document", lambda: store.put_document("queue", "post", b"{}", None)

@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.errors import RunEnded
 from holdfast.kernel.admission import Candidate, Held, admitted
-from holdfast.kernel.model import ENDED, Change, Limits, Order, RunRecord, Status
+from holdfast.kernel.model import ENDED, Change, Limits, Order, Post, RunRecord, Status
 from holdfast.stores import Store, open_store
-from holdfast.stores.protocol import find_document
+from holdfast.stores.protocol import find_document, write_one
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, item, make, put
 
@@ -113,7 +113,7 @@ class History:
     @staticmethod
     def posted(store: Store, uid: str, key: str) -> bool:
         try:
-            return store.post(uid, item(key))
+            return write_one(store, Post(uid, item(key)))
         except RunEnded:
             return False
 

@@ -11,12 +11,12 @@ from pgserver import Schemas
 
 from holdfast.cli import cli
 from holdfast.errors import StoreDamaged, StoreError, StoreNotFound, StoreReadOnly, StoreTooNew
-from holdfast.kernel.model import Filter, Kind, Limits, Order
+from holdfast.kernel.model import Filter, Kind, Limits, Order, Post
 from holdfast.stores import open_store
 from holdfast.stores.postgres.schema import SQL_FOLDER, migrate, migrations
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.postgres.url import settings_of
-from holdfast.stores.protocol import READER, WRITER
+from holdfast.stores.protocol import READER, WRITER, write_one
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
 
@@ -169,7 +169,7 @@ def test_a_schema_may_have_any_name(postgres_schemas: Schemas) -> None:
             writes = [author.append(held, Kind.DONE)]
             writes.append(author.append(after(held, writes[0]), Kind.SAVED))
             assert store.apply(writes) == [None, None]
-            assert store.post(held.uid, item("k"))
+            assert write_one(store, Post(held.uid, item("k")))
             assert len(store.find(Filter(tags=()))) == 1
             assert (store.look(["q"], ["w"]).due, store.find(Filter(orphaned=True))) == ([], [])
             store.retire("east")
@@ -203,7 +203,7 @@ def test_no_superuser_is_needed(postgres_schemas: Schemas, clerk: str, empty: st
     held = store.claim(make(store, author.create("run")).uid, "east")
     put(store, author.append(held, Kind.DONE))
     before = store.version()
-    assert store.post(held.uid, item("k"))
+    assert write_one(store, Post(held.uid, item("k")))
     assert store.version() != before
     store.close()
 

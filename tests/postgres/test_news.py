@@ -9,11 +9,11 @@ import pytest
 import holdfast
 from holdfast import Holdfast, ask, emit, step, workflow
 from holdfast.engine.worker.worker import Crew
-from holdfast.kernel.model import Change, Kind, RunRecord, Status
+from holdfast.kernel.model import Change, Kind, Post, RunRecord, Status
 from holdfast.stores.postgres import store as postgres
 from holdfast.stores.postgres.notify import PATIENCE, channel
 from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.protocol import Telling
+from holdfast.stores.protocol import Telling, write_one
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
 
@@ -56,7 +56,7 @@ def test_what_others_commit_is_told(
     assert ear.heard == [None]  # something may have been missed before
     made = make(store, author.create("new"))
     ear.until(2)
-    assert store.post(made.uid, item("k"))
+    assert write_one(store, Post(made.uid, item("k")))
     ear.until(3)
     write = author.append(held, Kind.EMITTED)
     put(store, write)
@@ -72,8 +72,8 @@ def test_a_plain_step_and_ones_own_commits_are_not_told(
 ) -> None:
     ear = Ear(other)
     put(store, author.append(held, Kind.DONE))
-    other.post(held.uid, item("own"))
-    store.post(held.uid, item("last"))
+    write_one(other, Post(held.uid, item("own")))
+    write_one(store, Post(held.uid, item("last")))
     ear.until(2)
     assert ear.heard == [None, held.uid]
 
@@ -87,7 +87,7 @@ def test_a_lost_connection_is_made_again(
     name = channel(other._link.settings.schema)
     assert sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE %s", f'LISTEN "{name}"%')
     ear.until(2)
-    store.post(held.uid, item("k"))
+    write_one(store, Post(held.uid, item("k")))
     ear.until(3)
     assert ear.heard == [None, None, held.uid]
 
@@ -114,7 +114,7 @@ def test_what_cannot_be_told_is_committed_all_the_same(
     with pytest.raises(holdfast.StoreError, match="too long"):
         store._link.ask(*too_long)
     made = make(store, author.create("new"))
-    assert store.post(made.uid, item("k"))
+    assert write_one(store, Post(made.uid, item("k")))
     write = author.append(held, Kind.EMITTED)
     put(store, write)
     held = after(held, write)

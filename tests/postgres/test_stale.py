@@ -15,12 +15,13 @@ from pgproxy import Proxy
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.errors import StoreUnreachable
-from holdfast.kernel.model import Append, Kind, Limits, Order, RunRecord, Status
+from holdfast.kernel.model import Append, Kind, Limits, Order, Post, RunRecord, Status
 from holdfast.kernel.rules import ANY
 from holdfast.stores.postgres import connections
 from holdfast.stores.postgres import store as postgres
 from holdfast.stores.postgres.connections import Connection, begin, execute
 from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.protocol import write_one
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, item, make, put
 
@@ -236,7 +237,7 @@ def test_a_run_that_had_ended_is_given_up_with_what_came_meanwhile(
     proxy.refuses = True
     with pytest.raises(StoreUnreachable):
         far.claim(run.uid, "far", ANY)
-    assert store.post(run.uid, item("answer:1"))
+    assert write_one(store, Post(run.uid, item("answer:1")))
     proxy.refuses = False
     far.beat("far", LEASE)
     free = store.get(uid=run.uid)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import holdfast
 from holdfast.errors import Claimed, InboxNotEmpty, LeaseLost, StoreError, StoreUnusable
 from holdfast.kernel.clock import SystemClock
-from holdfast.kernel.model import Append, Change, Filter, Kind, RunRecord, Status
+from holdfast.kernel.model import Append, Change, Filter, Kind, Post, RunRecord, Status
 from holdfast.kernel.rules import appended
 from holdfast.stores.postgres import connections
 from holdfast.stores.postgres.append import Statement
@@ -21,6 +21,7 @@ from holdfast.stores.postgres.guarded_connection import LentConnection
 from holdfast.stores.postgres.rows import given, kept
 from holdfast.stores.postgres.store import PostgresStore, ServerClock
 from holdfast.stores.postgres.url import settings_of
+from holdfast.stores.protocol import write_one
 from holdfast.stores.sql_rows import sealed
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
@@ -243,7 +244,7 @@ def test_a_run_is_made_and_ends_without_looking_first(
 
 
 def test_what_arrived_is_seen_by_a_run_that_goes_to_wait(store: PostgresStore, author: Author, held: RunRecord) -> None:
-    store.post(held.uid, item("k"))
+    write_one(store, Post(held.uid, item("k")))
     put(store, author.append(held, Kind.DONE, change=Change(status=Status.WAITING, release=True)))
     record = store.get(uid=held.uid)
     assert record is not None

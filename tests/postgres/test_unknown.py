@@ -10,10 +10,10 @@ from psycopg.conninfo import conninfo_to_dict
 import holdfast
 from holdfast import step, workflow
 from holdfast.errors import Claimed, LeaseLost, RunNotFound, StoreUnreachable
-from holdfast.kernel.model import Append, Change, Filter, Kind, Order, RunRecord, Status
+from holdfast.kernel.model import Adopt, Append, Change, Filter, Kind, Order, Post, Rewrap, RunRecord, Status
 from holdfast.stores.postgres import connections, stuck_calls
 from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.protocol import find_document
+from holdfast.stores.protocol import find_document, write_one
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import ALL, LEASE, Author, after, item, make, put, snapshot
 
@@ -84,7 +84,7 @@ def test_a_batch_of_steps_is_written_once(far: PostgresStore, proxy: Proxy, auth
 def test_a_release_is_made_once(
     far: PostgresStore, proxy: Proxy, author: Author, run: RunRecord, how: str, entries: tuple[str, ...]
 ) -> None:
-    far.post(run.uid, item("k"))
+    write_one(far, Post(run.uid, item("k")))
     held = far.claim(run.uid, "far")
     status = Status.COMPLETED if entries else Status.READY
     write = author.append(held, *entries, took=("k",), change=Change(status=status, release=True))
@@ -171,10 +171,10 @@ def test_an_item_is_posted_once(
     far: PostgresStore, store: PostgresStore, proxy: Proxy, author: Author, run: RunRecord, how: str, taken: bool
 ) -> None:
     proxy.lose(b"COMMIT\0", how)
-    assert far.post(run.uid, item("k", at=77))
+    assert write_one(far, Post(run.uid, item("k", at=77)))
     if taken:
         put(store, author.append(store.claim(run.uid, "east"), took=("k",)))
-    assert not far.post(run.uid, item("k", at=78))
+    assert not write_one(far, Post(run.uid, item("k", at=78)))
     assert proxy.struck.is_set()
     assert len(far.inbox(run.uid)) + len([one.key for one in far.inbox(run.uid, taken=True)]) == 1
 
@@ -193,7 +193,7 @@ def test_a_run_is_deleted_once(far: PostgresStore, proxy: Proxy, run: RunRecord,
 def test_a_run_is_adopted_once(far: PostgresStore, proxy: Proxy, author: Author, how: str) -> None:
     write = author.create("adopted", Kind.CREATED, Kind.SAVED)
     proxy.lose(b"COMMIT\0", how)
-    far.adopt(write.record, write.entries, [item("k")], ["t"])
+    write_one(far, Adopt(write.record, write.entries, [item("k")], ["t"]))
     assert proxy.struck.is_set()
     _, entries, items, taken = snapshot(far, write.record.uid)
     assert (entries, items, taken) == (list(write.entries), [item("k")], ["t"])
@@ -203,9 +203,9 @@ def test_a_run_is_adopted_once(far: PostgresStore, proxy: Proxy, author: Author,
 def test_a_key_is_rewrapped_once(far: PostgresStore, proxy: Proxy, author: Author, how: str) -> None:
     made = make(far, author.create("secret", key_id="k1", key_blob=b"one"))
     proxy.lose(b"COMMIT\0", how)
-    assert far.rewrap(made.uid, b"one", "k2", b"two")
+    assert write_one(far, Rewrap(made.uid, b"one", "k2", b"two"))
     assert proxy.struck.is_set()
-    assert not far.rewrap(made.uid, b"one", "k2", b"two")
+    assert not write_one(far, Rewrap(made.uid, b"one", "k2", b"two"))
 
 
 @pytest.mark.parametrize("how", HOWS)

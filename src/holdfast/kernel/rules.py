@@ -6,7 +6,7 @@ and deletion are in one place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import Protocol
@@ -28,7 +28,7 @@ from holdfast.errors import (
     RunNotFound,
 )
 from holdfast.kernel.clock import Clock
-from holdfast.kernel.model import ENDED, Append, Enlisted, Entry, Filter, Item, Outlook, RunRecord, Status
+from holdfast.kernel.model import ENDED, Append, EndMove, Enlisted, Entry, Filter, Item, Outlook, RunRecord, Status
 
 MAX_ID = 512
 LIVE = frozenset({Status.READY, Status.RUNNING, Status.WAITING})
@@ -36,7 +36,7 @@ ANY = frozenset(Status)
 SUSPECT = 2  # deaths of its holder at the same place, after which a run is executed alone where possible
 UID_SLACK = 1_000_000  # microseconds
 UID_TIMES = 1 << 52  # microseconds: what the time of a uid is below, until the year 2112
-Outcome = RunRecord | HoldfastError | None
+Outcome = RunRecord | HoldfastError | bool | None
 
 
 class Awaited(Protocol):
@@ -356,22 +356,23 @@ def check_takes(record: RunRecord) -> None:
         )
 
 
-def settled(
-    record: RunRecord | None, items: Sequence[Item], *, epoch: int, here: Status | None, mail: Collection[str] | None
-) -> RunRecord | None:
-    """The record after a move of the run has ended, if it is what `Store.settle` wants."""
-    if record is None or record.hidden or record.status is not Status.AWAY or record.epoch != epoch:
+def move_ended(record: RunRecord | None, write: EndMove, mail: Mapping[str, bool]) -> RunRecord | None:
+    """The record after a move of the run has ended; None if it is not the one that the write means.
+
+    ``mail`` are the keys of all items in its inbox, and whether they wake.
+    """
+    if record is None or record.hidden or record.status is not Status.AWAY or record.epoch != write.epoch:
         return None
-    if mail is not None and sorted(item.key for item in items) != sorted(mail):
+    if write.mail is not None and sorted(mail) != sorted(write.mail):
         return None
-    if here is None:
+    if write.here is None:
         return replace(record, was=None) if departed(record) else None
     if record.was is not Status.AWAY:
         return None
-    if here in ENDED and items:  # they came while it was being moved: whoever claims it takes them in
-        here = Status.READY
+    # What came while it was being moved is taken in by whoever claims it.
+    here = Status.READY if write.here in ENDED and mail else write.here
     record = replace(record, status=here, away=None, was=None)
-    return woken(record) if any(item.wakes for item in items) else record
+    return woken(record) if any(mail.values()) else record
 
 
 def departed(record: RunRecord) -> bool:

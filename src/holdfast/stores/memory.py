@@ -17,10 +17,12 @@ from holdfast.errors import HoldfastError, RunExists, RunNotFound, StoreUnusable
 from holdfast.kernel.admission import Candidate, Held, admitted, counted, is_left
 from holdfast.kernel.clock import Clock, SystemClock
 from holdfast.kernel.model import (
+    Adopt,
     Append,
     Backlog,
     Create,
     Document,
+    EndMove,
     Enlisted,
     Entry,
     Filter,
@@ -28,6 +30,8 @@ from holdfast.kernel.model import (
     Kind,
     Order,
     Outlook,
+    Post,
+    Rewrap,
     RunRecord,
     Status,
     Write,
@@ -48,10 +52,10 @@ from holdfast.kernel.rules import (
     is_due,
     matches,
     may_delete,
+    move_ended,
     new_version,
     outlook,
     refusal,
-    settled,
     swept,
     taken_item,
     woken,
@@ -187,7 +191,25 @@ class MemoryStore:
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
         with self._changing():
-            return [self._create(write) if isinstance(write, Create) else self._append(write) for write in batch]
+            return [self._make(write) for write in batch]
+
+    def _make(self, write: Write) -> Outcome:
+        try:
+            match write:
+                case Create():
+                    return self._create(write)
+                case Append():
+                    return self._append(write)
+                case Post():
+                    return self._post(write)
+                case EndMove():
+                    return self._end_move(write)
+                case Rewrap():
+                    return self._rewrap(write)
+                case Adopt():
+                    return self._adopt(write)
+        except HoldfastError as refused:
+            return refused
 
     def _create(self, write: Create) -> RunRecord | HoldfastError:
         record = write.record
@@ -224,6 +246,45 @@ class MemoryStore:
             journal.entries[place] = replace(journal.entries[place], payload=payload)
         return None
 
+    def _post(self, write: Post) -> bool:
+        journal, item = self._shelf.journals.get(write.uid), write.item
+        if journal is None or journal.record.hidden or item.key in journal.inbox or item.key in journal.taken:
+            return False
+        check_takes(journal.record)
+        journal.inbox[item.key] = item
+        if item.wakes:
+            journal.record = woken(journal.record)
+        return True
+
+    def _end_move(self, write: EndMove) -> bool:
+        journal = self._shelf.journals.get(write.uid)
+        if journal is None:
+            return False
+        record = move_ended(journal.record, write, {item.key: item.wakes for item in journal.inbox.values()})
+        journal.record = record or journal.record
+        return record is not None
+
+    def _rewrap(self, write: Rewrap) -> bool:
+        journal = self._shelf.journals.get(write.uid)
+        if journal is None or journal.record.key_blob != write.old:
+            return False
+        journal.record = replace(journal.record, key_id=write.key_id, key_blob=write.key_blob)
+        return True
+
+    def _adopt(self, write: Adopt) -> HoldfastError | None:
+        record, here = write.record, self._shelf.journals.get(write.record.uid)
+        adoptable(here.record if here else None, record, write.entries)
+        if not record.hidden and self._shelf.ids.get(record.id, record.uid) != record.uid:
+            return RunExists(record.id)
+        if any(link.uid not in self._shelf.journals for link in record.lineage):
+            return RunNotFound(record.id, "the run that it was forked from is not in this store")
+        journal = self._shelf.journals[record.uid] = _Journal(record, write.entries)
+        journal.inbox = {item.key: item for item in write.items}
+        journal.taken = set(write.taken)
+        if not record.hidden:
+            self._shelf.ids[record.id] = record.uid
+        return None
+
     def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
         with self._changing():
             journal = self._shelf.journals.get(uid)
@@ -232,17 +293,6 @@ class MemoryStore:
             record = claimed(record, uid, worker, allow, holder_alive=alive, alone=alone)
             self._shelf.journals[uid].record = record
             return record
-
-    def post(self, uid: str, item: Item) -> bool:
-        with self._changing():
-            journal = self._shelf.journals.get(uid)
-            if journal is None or journal.record.hidden or item.key in journal.inbox or item.key in journal.taken:
-                return False
-            check_takes(journal.record)
-            journal.inbox[item.key] = item
-            if item.wakes:
-                journal.record = woken(journal.record)
-            return True
 
     def enlist(self, worker: str, lease: float) -> None:
         self._enlisted.add(worker)
@@ -295,40 +345,6 @@ class MemoryStore:
             shared = any(link.uid == uid for other in self._shelf.journals.values() for link in other.record.lineage)
             if journal is not None and journal.record.hidden and not shared:
                 del self._shelf.journals[uid]
-
-    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
-        with self._changing():
-            journal = self._shelf.journals.get(uid)
-            if journal is None or journal.record.key_blob != old:
-                return False
-            journal.record = replace(journal.record, key_id=key_id, key_blob=key_blob)
-            return True
-
-    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        with self._changing():
-            here = self._shelf.journals.get(record.uid)
-            adoptable(here.record if here else None, record, entries)
-            if not record.hidden and self._shelf.ids.get(record.id, record.uid) != record.uid:
-                raise RunExists(record.id)
-            if any(link.uid not in self._shelf.journals for link in record.lineage):
-                raise RunNotFound(record.id, "the run that it was forked from is not in this store")
-            journal = _Journal(record, entries)
-            journal.inbox = {item.key: item for item in items}
-            journal.taken = set(taken)
-            self._shelf.journals[record.uid] = journal
-            if not record.hidden:
-                self._shelf.ids[record.id] = record.uid
-
-    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
-        with self._changing():
-            journal = self._shelf.journals.get(uid)
-            if journal is None:
-                return False
-            record = settled(journal.record, list(journal.inbox.values()), epoch=epoch, here=here, mail=mail)
-            if record is None:
-                return False
-            journal.record = record
-            return True
 
     def documents(self, kind: str, name: str | None = None) -> list[Document]:
         with self._lock:

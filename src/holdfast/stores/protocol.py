@@ -100,10 +100,11 @@ class Store(Protocol):
         """A number that is another one whenever something may have been committed, by anybody. Cheap to ask for."""
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
-        """Carry out the writes in one transaction; each succeeds or fails by itself.
+        """Make the writes in one transaction; each succeeds or fails by itself.
 
-        A `Create` gives the record that now exists, an `Append` gives None, a refused write its error. An append that
-        ends the run is refused with `InboxNotEmpty` while its inbox holds an item that it does not take.
+        A `Create` gives the record that now exists, an `Append` and an `Adopt` give None, the others whether something
+        was done; a refused write gives its error. An append that ends the run is refused with `InboxNotEmpty` while its
+        inbox holds an item that it does not take.
         """
 
     def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
@@ -111,12 +112,6 @@ class Store(Protocol):
 
         Raises `Claimed` while another live worker holds it, `RunEnded` or `RunBlocked` if its status is not one of
         those allowed, `Moved` if it lives elsewhere, `RunNotFound` if it is gone.
-        """
-
-    def post(self, uid: str, item: Item) -> bool:
-        """Leave an item in the inbox, and make a waiting run ready if it wakes. False if its key was used before.
-
-        Raises `Moved` if the run lives elsewhere, `RunEnded` if it has ended: nobody would take the item in.
         """
 
     def enlist(self, worker: str, lease: float) -> None:
@@ -142,23 +137,6 @@ class Store(Protocol):
         """Delete those of the runs that are still as they were read and that nobody holds; the uids of those deleted.
 
         It is cheaper than to `delete` each, where runs are many. One that shares entries with others may be left.
-        """
-
-    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
-        """Replace a run's wrapped data key, if it is still the old one."""
-
-    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        """Take in a whole run from elsewhere, as it is. Raises `RunExists` if its id or uid is taken.
-
-        What is here of the same run and is not lived in (it is away, or hidden) gives way to it: see `adoptable`.
-        """
-
-    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
-        """End the move of a run: its copy here becomes the run, and is what ``here`` says; or (None) the run that
-        departed from here lives for good elsewhere.
-
-        False, and nothing is done, if there is no such copy, or nothing that departed, or one of another epoch; or if
-        its inbox holds other items than those of the keys in ``mail``, where that is given.
         """
 
     def documents(self, kind: str, name: str | None = None) -> list[Document]:
@@ -216,6 +194,14 @@ class Examined(Protocol):
 
     def weaknesses(self) -> list[str]:
         """What in the server's settings weakens a promise, what that means, and what to do about it."""
+
+
+def write_one(store: Store, write: Write) -> bool:
+    """Make one write; whether it did something. Raises its refusal."""
+    [outcome] = store.apply([write])
+    if isinstance(outcome, HoldfastError):
+        raise outcome
+    return outcome is not False
 
 
 def find_document(store: Store, kind: str, name: str) -> Document | None:

@@ -29,8 +29,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Claimed, StoreUnusable
-from holdfast.kernel.model import Filter, Kind, RunRecord
-from holdfast.stores.protocol import Store
+from holdfast.kernel.model import Adopt, EndMove, Filter, Kind, Post, Rewrap, RunRecord
+from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import ALL, LEASE, Author, after, item, make, put, snapshot, whole
 from holdfast.testing.contract_finding import FindingContract
@@ -44,7 +44,7 @@ from holdfast.testing.contract_writing import WritingContract
 USES = (
     *("get", "get by uid", "find", "orphans", "read", "inbox", "taken", "look", "version"),
     *("take", "backlog", "document", "documents", "put_document"),
-    *("create", "append", "claim", "post", "enlist", "beat", "delete", "sweep", "rewrap", "adopt", "settle"),
+    *("create", "append", "post", "rewrap", "adopt", "end move", "claim", "enlist", "beat", "delete", "sweep"),
 )
 
 
@@ -147,14 +147,14 @@ class StoreContract(
             "create": lambda: store.apply([author.create("new")]),
             "append": lambda: store.apply([author.append(held, Kind.DONE)]),
             "claim": lambda: store.claim(held.uid, "west"),
-            "post": lambda: store.post(held.uid, item("k")),
+            "post": lambda: write_one(store, Post(held.uid, item("k"))),
             "enlist": lambda: store.enlist("south", LEASE),
             "beat": lambda: store.beat("east", LEASE),
             "delete": lambda: store.delete(held.uid),
             "sweep": lambda: store.sweep([held]),
-            "rewrap": lambda: store.rewrap(held.uid, b"", "k", b""),
-            "adopt": lambda: store.adopt(record, entries, [], []),
-            "settle": lambda: store.settle(held.uid, epoch=held.epoch),
+            "rewrap": lambda: write_one(store, Rewrap(held.uid, b"", "k", b"")),
+            "adopt": lambda: write_one(store, Adopt(record, entries)),
+            "end move": lambda: write_one(store, EndMove(held.uid, epoch=held.epoch)),
         }
         calls[use]()
 
@@ -171,7 +171,7 @@ class StoreContract(
                     append = author.append(held, Kind.DONE)
                     put(handle, append)
                     held = after(held, append)
-                    handle.post(held.uid, item(f"k{held.seq}"))
+                    write_one(handle, Post(held.uid, item(f"k{held.seq}")))
             except BaseException as error:  # it is raised by whoever joins the threads
                 failed.append(error)
 
@@ -193,7 +193,7 @@ class StoreContract(
 
         def post(handle: Store, n: int) -> None:
             start.wait()
-            accepted.append(handle.post(run.uid, item("k", payload=str(n).encode())))
+            accepted.append(write_one(handle, Post(run.uid, item("k", payload=str(n).encode()))))
 
         threads = [threading.Thread(target=post, args=((store, other)[n % 2], n)) for n in range(4)]
         for thread in threads:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.kernel.model import Change, Filter, Kind, RunRecord, Status
-from holdfast.stores.protocol import Store
+from holdfast.kernel.model import Change, Filter, Kind, Post, RunRecord, Status
+from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, Opening, ids, item, make, put
 
@@ -206,7 +206,7 @@ class FindingContract(Opening):
     ) -> None:
         made = make(store, author.create(id))
         held = store.claim(made.uid, "east")
-        store.post(made.uid, item("k"))
+        write_one(store, Post(made.uid, item("k")))
         put(store, author.append(held, Kind.DONE, took=("k",)))
         assert (held.id, other.get(id)) == (id, store.get(uid=made.uid))
         again = self.open_store(place, clock)
@@ -246,7 +246,7 @@ class FindingContract(Opening):
         before = around()
         made = [make(store, author.create(id)) for id in HARD_IDS.values()]
         for record in made:
-            store.post(record.uid, item("../" * 12 + "tmp/escaped"))
+            write_one(store, Post(record.uid, item("../" * 12 + "tmp/escaped")))
         assert around() == before
         for record in made:
             store.delete(record.uid)

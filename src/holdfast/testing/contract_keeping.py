@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import Claimed, RunExists, RunNotFound
-from holdfast.kernel.model import Change, Entry, Filter, Kind, Rewind, RunRecord, Status
-from holdfast.stores.protocol import Store
+from holdfast.kernel.model import Adopt, Change, Entry, Filter, Kind, Post, Rewind, Rewrap, RunRecord, Status
+from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import (
     ALL,
@@ -129,7 +129,7 @@ class KeepingContract(Opening):
     # --- delete
 
     def test_delete_removes_everything(self, store: Store, other: Store, author: Author, run: RunRecord) -> None:
-        store.post(run.uid, item("k"))
+        write_one(store, Post(run.uid, item("k")))
         assert store.delete(run.uid)
         for handle in (store, other):
             assert handle.get("run") is None
@@ -156,13 +156,13 @@ class KeepingContract(Opening):
         assert store.find(Filter(orphaned=True)) == []
 
     def test_the_id_of_a_deleted_run_is_free(self, store: Store, author: Author, run: RunRecord) -> None:
-        store.post(run.uid, item("k"))
+        write_one(store, Post(run.uid, item("k")))
         store.delete(run.uid)
         again = make(store, author.create("run"))
         assert again.uid != run.uid
         assert store.get("run") == again
         assert store.inbox(again.uid) == []
-        assert store.post(again.uid, item("k"))
+        assert write_one(store, Post(again.uid, item("k")))
 
     def test_the_id_of_a_hidden_run_is_free(self, store: Store, author: Author, run: RunRecord) -> None:
         first = store.read(run.uid, 0, 0)[0]
@@ -262,7 +262,7 @@ class KeepingContract(Opening):
 
     def test_many_are_swept_away_with_all_that_is_theirs(self, store: Store, author: Author, run: RunRecord) -> None:
         others = [make(store, author.create(f"other {n}", tags={"of": str(n)})) for n in range(5)]
-        store.post(others[0].uid, item("k"))
+        write_one(store, Post(others[0].uid, item("k")))
         swept = store.sweep([store.get(one.id) or one for one in others[:4]])
         assert swept == {one.uid for one in others[:4]}
         assert sorted(ids(store.find(Filter()))) == ["other 4", "run"]
@@ -323,32 +323,32 @@ class KeepingContract(Opening):
 
     def test_rewrap_replaces_the_wrapped_key(self, store: Store, author: Author) -> None:
         made = make(store, author.create("secret", key_id="k1", key_blob=b"\x00one"))
-        assert store.rewrap(made.uid, b"\x00one", "k2", b"\xfftwo")
+        assert write_one(store, Rewrap(made.uid, b"\x00one", "k2", b"\xfftwo"))
         assert store.get(uid=made.uid) == replace(made, key_id="k2", key_blob=b"\xfftwo")
 
     def test_rewrap_does_nothing_if_the_key_was_replaced_since(self, store: Store, author: Author) -> None:
         made = make(store, author.create("secret", key_id="k1", key_blob=b"one"))
-        assert store.rewrap(made.uid, b"one", "k2", b"two")
-        assert not store.rewrap(made.uid, b"one", "k3", b"three")
+        assert write_one(store, Rewrap(made.uid, b"one", "k2", b"two"))
+        assert not write_one(store, Rewrap(made.uid, b"one", "k3", b"three"))
         assert store.get(uid=made.uid) == replace(made, key_id="k2", key_blob=b"two")
 
     def test_rewrap_does_not_disturb_the_holder(self, store: Store, author: Author) -> None:
         made = make(store, author.create("secret", key_id="k1", key_blob=b"one"))
         held = store.claim(made.uid, "east")
-        assert store.rewrap(made.uid, b"one", "k2", b"two")
+        assert write_one(store, Rewrap(made.uid, b"one", "k2", b"two"))
         put(store, author.append(held, Kind.DONE))
 
     def test_rewrap_reaches_hidden_runs(self, store: Store, author: Author) -> None:
         made = make(store, author.create("secret", key_id="k1", key_blob=b"one"))
         make(store, author.fork(made, store.read(made.uid, 0, 0)[0], "fork"))
         store.delete(made.uid)
-        assert store.rewrap(made.uid, b"one", "k2", b"two")
+        assert write_one(store, Rewrap(made.uid, b"one", "k2", b"two"))
         record = store.get(uid=made.uid)
         assert record is not None
         assert (record.key_id, record.hidden) == ("k2", True)
 
     def test_rewrap_of_a_run_that_never_was_is_false(self, store: Store) -> None:
-        assert not store.rewrap("0" * 24, b"one", "k2", b"two")
+        assert not write_one(store, Rewrap("0" * 24, b"one", "k2", b"two"))
 
     # --- adopt
 
@@ -371,22 +371,22 @@ class KeepingContract(Opening):
             crashed_at=0,
         )
         items = [item("second", at=1), item("first", at=2, wakes=False)]
-        store.adopt(record, entries, items, ["taken"])
+        write_one(store, Adopt(record, entries, items, ["taken"]))
         for handle in (store, other):
             assert snapshot(handle, record.uid) == (record, list(entries), items, ["taken"])
             assert handle.get("adopted") == record
 
     def test_an_adopted_key_stays_used(self, store: Store, author: Author) -> None:
         record, entries = whole(author)
-        store.adopt(record, entries, [item("open")], ["taken"])
-        assert not store.post(record.uid, item("open"))
-        assert not store.post(record.uid, item("taken"))
-        assert store.post(record.uid, item("new"))
+        write_one(store, Adopt(record, entries, [item("open")], ["taken"]))
+        assert not write_one(store, Post(record.uid, item("open")))
+        assert not write_one(store, Post(record.uid, item("taken")))
+        assert write_one(store, Post(record.uid, item("new")))
         assert [found.key for found in store.inbox(record.uid)] == ["open", "new"]
 
     def test_an_adopted_run_can_go_on(self, store: Store, author: Author) -> None:
         record, entries = whole(author, epoch=7)
-        store.adopt(record, entries, [], [])
+        write_one(store, Adopt(record, entries))
         held = store.claim(record.uid, "east")
         assert held.epoch == 8
         put(store, author.append(held, Kind.DONE))
@@ -395,7 +395,7 @@ class KeepingContract(Opening):
     def test_adopt_of_an_id_that_is_taken_is_refused(self, store: Store, author: Author, run: RunRecord) -> None:
         record, entries = whole(author, "run")
         with pytest.raises(RunExists):
-            store.adopt(record, entries, [item("k")], [])
+            write_one(store, Adopt(record, entries, [item("k")]))
         assert store.get("run") == run
         assert snapshot(store, record.uid) == (None, [], [], [])
 
@@ -403,7 +403,7 @@ class KeepingContract(Opening):
         before = snapshot(store, run.uid)
         record, entries = whole(author, uid=run.uid)
         with pytest.raises(RunExists):
-            store.adopt(record, entries, [item("k")], [])
+            write_one(store, Adopt(record, entries, [item("k")]))
         assert snapshot(store, run.uid) == before
         assert store.get("adopted") is None
 
@@ -411,7 +411,7 @@ class KeepingContract(Opening):
         self, store: Store, author: Author, run: RunRecord
     ) -> None:
         record, entries = whole(author, "run", hidden=True)
-        store.adopt(record, entries, [], [])
+        write_one(store, Adopt(record, entries))
         assert store.get("run") == run
         assert store.get(uid=record.uid) == record
 
@@ -420,7 +420,7 @@ class KeepingContract(Opening):
         write = author.fork(run, first, "fork")
         last = write.entries[-1]
         fork = replace(write.record, seq=last.seq, hash=last.hash, updated_at=last.at, state=last.state)
-        store.adopt(fork, write.entries, [], [])
+        write_one(store, Adopt(fork, write.entries))
         assert store.get("fork") == fork
         store.delete(run.uid)
         assert store.read(run.uid, 0, ALL) == [first]
@@ -431,5 +431,5 @@ class KeepingContract(Opening):
         write = author.fork(run, store.read(run.uid, 0, 0)[0], "fork")
         store.delete(run.uid)
         with pytest.raises(RunNotFound):
-            store.adopt(write.record, write.entries, [], [])
+            write_one(store, Adopt(write.record, write.entries))
         assert store.get("fork") is None

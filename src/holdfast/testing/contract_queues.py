@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel.model import Append, Backlog, Change, Kind, Limits, Order, Outlook, RunRecord, Status
+from holdfast.kernel.model import Append, Backlog, Change, Kind, Limits, Order, Outlook, Post, RunRecord, Status
 from holdfast.kernel.rules import SUSPECT
-from holdfast.stores.protocol import Store, find_document
+from holdfast.stores.protocol import Store, find_document, write_one
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, ids, item, make, put
 
@@ -58,7 +58,7 @@ class QueueContract:
         made = self.enqueued(store, author, "run", status=Status.WAITING, wake_at=at)
         assert store.take(order()) == []
         assert store.look(["q"], ["w"]) == Outlook([], at)
-        assert store.post(made.uid, item("k"))
+        assert write_one(store, Post(made.uid, item("k")))
         assert store.take(order()) == [], "what arrives does not let it begin sooner"
         clock.advance(5)
         assert ids(store.take(order())) == ["run"]

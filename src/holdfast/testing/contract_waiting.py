@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InboxNotEmpty, RunEnded
-from holdfast.kernel.model import ENDED, Change, Filter, Kind, Outlook, RunRecord, Status
+from holdfast.kernel.model import ENDED, Adopt, Change, Filter, Kind, Outlook, Post, RunRecord, Status
 from holdfast.kernel.rules import ANY
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import (
     LEASE,
@@ -38,38 +38,38 @@ class WaitingContract(Opening):
     # --- the inbox
 
     def test_post_leaves_an_item(self, store: Store, run: RunRecord) -> None:
-        assert store.post(run.uid, item("k", payload=b"\x00\xff\n"))
+        assert write_one(store, Post(run.uid, item("k", payload=b"\x00\xff\n")))
         assert store.inbox(run.uid) == [item("k", payload=b"\x00\xff\n")]
 
     def test_items_are_listed_oldest_first(self, store: Store, other: Store, run: RunRecord) -> None:
         keys = [f"k{n}" for n in (3, 1, 2, 10, 9)]
         for n, key in enumerate(keys):
             handle = (store, other)[n % 2]
-            assert handle.post(run.uid, item(key, at=100 - n))
+            assert write_one(handle, Post(run.uid, item(key, at=100 - n)))
         assert [found.key for found in store.inbox(run.uid)] == keys
 
     def test_a_key_is_used_once(self, store: Store, other: Store, run: RunRecord) -> None:
-        assert store.post(run.uid, item("k", payload=b"first"))
-        assert not store.post(run.uid, item("k", payload=b"second"))
-        assert not other.post(run.uid, item("k", payload=b"third"))
+        assert write_one(store, Post(run.uid, item("k", payload=b"first")))
+        assert not write_one(store, Post(run.uid, item("k", payload=b"second")))
+        assert not write_one(other, Post(run.uid, item("k", payload=b"third")))
         assert [found.payload for found in store.inbox(run.uid)] == [b"first"]
 
     def test_a_key_is_used_once_also_after_it_was_taken(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         put(store, author.append(held, Kind.ANSWERED, took=("k",)))
-        assert not store.post(held.uid, item("k"))
+        assert not write_one(store, Post(held.uid, item("k")))
         assert store.inbox(held.uid) == []
 
     def test_a_key_of_one_run_is_free_in_another(self, store: Store, author: Author, run: RunRecord) -> None:
         second = make(store, author.create("second"))
-        assert store.post(run.uid, item("k"))
-        assert store.post(second.uid, item("k"))
+        assert write_one(store, Post(run.uid, item("k")))
+        assert write_one(store, Post(second.uid, item("k")))
 
     @pytest.mark.parametrize("key", ["../../etc", "a/b", "\0", "x" * 2000, "a\nb", "K", "\U0001f980" * 500])
     def test_a_key_may_be_any_text(self, store: Store, author: Author, held: RunRecord, key: str) -> None:
-        assert store.post(held.uid, item("k"))
-        assert store.post(held.uid, item(key))
-        assert not store.post(held.uid, item(key))
+        assert write_one(store, Post(held.uid, item("k")))
+        assert write_one(store, Post(held.uid, item(key)))
+        assert not write_one(store, Post(held.uid, item(key)))
         put(store, author.append(held, Kind.ANSWERED, took=(key,)))
         assert [one.key for one in store.inbox(held.uid, taken=True)] == [key]
         assert [found.key for found in store.inbox(held.uid)] == ["k"]
@@ -78,20 +78,20 @@ class WaitingContract(Opening):
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
         for key in "abc":
-            store.post(held.uid, item(key))
+            write_one(store, Post(held.uid, item(key)))
         put(store, author.append(held, Kind.ANSWERED, took=("c", "a")))
         assert [found.key for found in store.inbox(held.uid)] == ["b"]
         assert sorted([one.key for one in store.inbox(held.uid, taken=True)]) == ["a", "c"]
 
     def test_items_can_be_taken_without_an_entry(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         put(store, author.append(held, took=("k",)))
         assert store.inbox(held.uid) == []
         assert [one.key for one in store.inbox(held.uid, taken=True)] == ["k"]
 
     def test_post_makes_a_waiting_run_ready(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True, wake_at=99)))
-        assert store.post(held.uid, item("k"))
+        assert write_one(store, Post(held.uid, item("k")))
         record = store.get(uid=held.uid)
         assert record is not None
         assert (record.status, record.wake_at, record.worker) == (Status.READY, None, None)
@@ -101,22 +101,22 @@ class WaitingContract(Opening):
     ) -> None:
         put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True, wake_at=99)))
         before = store.get(uid=held.uid)
-        assert store.post(held.uid, item("k", wakes=False))
+        assert write_one(store, Post(held.uid, item("k", wakes=False)))
         assert store.get(uid=held.uid) == before
 
     @pytest.mark.parametrize("status", [Status.READY, Status.BLOCKED])
     def test_post_changes_no_other_status(self, store: Store, author: Author, held: RunRecord, status: Status) -> None:
         put(store, author.append(held, change=Change(status=status, release=True, reason="why")))
         before = store.get(uid=held.uid)
-        assert store.post(held.uid, item("k"))
+        assert write_one(store, Post(held.uid, item("k")))
         assert store.get(uid=held.uid) == before
 
     def test_a_refused_post_does_not_wake(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         write = author.append(held, Kind.ANSWERED, took=("k",))
         put(store, write)
         put(store, author.append(after(held, write), change=Change(status=Status.WAITING, release=True)))
-        assert not store.post(held.uid, item("k"))
+        assert not write_one(store, Post(held.uid, item("k")))
         record = store.get(uid=held.uid)
         assert record is not None
         assert record.status is Status.WAITING
@@ -124,20 +124,20 @@ class WaitingContract(Opening):
     def test_post_does_not_disturb_the_holder(
         self, store: Store, other: Store, author: Author, held: RunRecord
     ) -> None:
-        assert other.post(held.uid, item("k"))
+        assert write_one(other, Post(held.uid, item("k")))
         put(store, author.append(held, Kind.DONE))
 
     def test_a_run_that_goes_to_wait_with_mail_is_ready_at_once(
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True, wake_at=99)))
         record = store.get(uid=held.uid)
         assert record is not None
         assert (record.status, record.wake_at) == (Status.READY, None)
 
     def test_mail_that_does_not_wake_lets_a_run_go_to_wait(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.post(held.uid, item("k", wakes=False))
+        write_one(store, Post(held.uid, item("k", wakes=False)))
         put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True)))
         record = store.get(uid=held.uid)
         assert record is not None
@@ -146,7 +146,7 @@ class WaitingContract(Opening):
     def test_mail_that_is_taken_with_the_write_lets_a_run_go_to_wait(
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         change = Change(status=Status.WAITING, release=True)
         put(store, author.append(held, Kind.ANSWERED, Kind.ASKED, took=("k",), change=change))
         record = store.get(uid=held.uid)
@@ -158,18 +158,18 @@ class WaitingContract(Opening):
     def test_post_to_a_run_that_has_ended_is_refused(
         self, store: Store, other: Store, author: Author, held: RunRecord, status: Status, wakes: bool
     ) -> None:
-        store.post(held.uid, item("before"))
+        write_one(store, Post(held.uid, item("before")))
         change = Change(status=status, release=True)
         put(store, author.append(held, Kind(status), took=("before",), change=change))
         before = snapshot(store, held.uid)
         for handle in (store, other):
             with pytest.raises(RunEnded, match=str(status)):
-                handle.post(held.uid, item("k", wakes=wakes))
-            assert not handle.post(held.uid, item("before", wakes=wakes))
+                write_one(handle, Post(held.uid, item("k", wakes=wakes)))
+            assert not write_one(handle, Post(held.uid, item("before", wakes=wakes)))
         assert snapshot(store, held.uid) == before
         again = store.claim(held.uid, "east", ANY)
         put(store, author.append(again, change=Change(status=Status.READY, release=True)))
-        assert store.post(held.uid, item("k", wakes=wakes))  # it was not used
+        assert write_one(store, Post(held.uid, item("k", wakes=wakes)))  # it was not used
 
     @pytest.mark.parametrize("status", sorted(ENDED))
     @pytest.mark.parametrize("wakes", [True, False])
@@ -178,8 +178,8 @@ class WaitingContract(Opening):
         self, store: Store, author: Author, held: RunRecord, status: Status, wakes: bool, kinds: tuple[Kind, ...]
     ) -> None:
         change = Change(status=status, release=True)
-        store.post(held.uid, item("a", wakes=wakes))
-        store.post(held.uid, item("b", wakes=wakes))
+        write_one(store, Post(held.uid, item("a", wakes=wakes)))
+        write_one(store, Post(held.uid, item("b", wakes=wakes)))
         refused(store, author.append(held, *kinds, change=change), InboxNotEmpty)
         refused(store, author.append(held, *kinds, change=change, took=("a",)), InboxNotEmpty)
         put(store, author.append(held, *kinds, change=change, took=("a", "b")))
@@ -192,7 +192,7 @@ class WaitingContract(Opening):
     def test_nor_does_one_whose_status_follows_after_its_last_entry(
         self, store: Store, author: Author, held: RunRecord, wakes: bool
     ) -> None:
-        store.post(held.uid, item("a", wakes=wakes))
+        write_one(store, Post(held.uid, item("a", wakes=wakes)))
         refused(store, author.append(held, Kind.COMPLETED, change=Change(final=True)), InboxNotEmpty)
         put(store, author.append(held, Kind.COMPLETED, change=Change(final=True), took=("a",)))
         record = store.get(uid=held.uid)
@@ -204,7 +204,7 @@ class WaitingContract(Opening):
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
         other = store.claim(make(store, author.create("other")).uid, "east")
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         ends = [
             author.append(one, Kind.DONE, change=Change(status=Status.COMPLETED, release=True)) for one in (held, other)
         ]
@@ -222,7 +222,7 @@ class WaitingContract(Opening):
             def post(uid: str = held.uid, start: threading.Barrier = start, posted: list[bool] = posted) -> None:
                 start.wait()
                 try:
-                    posted.append(other.post(uid, item("k")))
+                    posted.append(write_one(other, Post(uid, item("k"))))
                 except RunEnded:
                     posted.append(False)
 
@@ -235,16 +235,16 @@ class WaitingContract(Opening):
             assert len(store.inbox(held.uid)) == posted.count(True)
 
     def test_post_to_a_run_that_never_was_is_false(self, store: Store) -> None:
-        assert not store.post("0" * 24, item("k"))
+        assert not write_one(store, Post("0" * 24, item("k")))
 
     def test_post_to_a_deleted_run_is_false(self, store: Store, run: RunRecord) -> None:
         store.delete(run.uid)
-        assert not store.post(run.uid, item("k"))
+        assert not write_one(store, Post(run.uid, item("k")))
 
     def test_post_to_a_hidden_run_is_false(self, store: Store, author: Author, run: RunRecord) -> None:
         make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
         store.delete(run.uid)
-        assert not store.post(run.uid, item("k"))
+        assert not write_one(store, Post(run.uid, item("k")))
         assert store.inbox(run.uid) == []
 
     # --- runs that are due
@@ -310,7 +310,7 @@ class WaitingContract(Opening):
 
     def test_a_waiting_run_is_due_when_something_arrives(self, store: Store, other: Store, author: Author) -> None:
         record = self.rest(store, author, "run", Status.WAITING, wake_at=1 << 52)
-        other.post(record.uid, item("k"))
+        write_one(other, Post(record.uid, item("k")))
         assert ids(store.look(["q"], ["w"]).due) == ["run"]
 
     def test_a_held_run_is_not_due(self, store: Store, author: Author, clock: ManualClock) -> None:
@@ -389,7 +389,7 @@ class WaitingContract(Opening):
         second = self.rest(store, author, "second", Status.WAITING, wake_at=1 << 51)
         store.claim(first.uid, "east")
         assert self.wake(store) == 1 << 51
-        store.post(second.uid, item("k"))
+        write_one(store, Post(second.uid, item("k")))
         assert self.wake(store) is None
 
     def wake(self, store: Store, queues: Sequence[str] = ("p", "q"), workflows: Sequence[str] = ("w",)) -> int | None:
@@ -411,8 +411,8 @@ class WaitingContract(Opening):
             "change": lambda: put(handle, author.append(held, change=Change(status=Status.WAITING))),
             "release": lambda: put(handle, author.append(held, change=Change(status=Status.READY, release=True))),
             "claim": lambda: handle.claim(free.uid, "west"),
-            "post": lambda: handle.post(free.uid, item("k")),
-            "adopt": lambda: handle.adopt(record, entries, [], []),
+            "post": lambda: write_one(handle, Post(free.uid, item("k"))),
+            "adopt": lambda: write_one(handle, Adopt(record, entries)),
             "retire": lambda: handle.retire("west"),
         }
         before = store.version()
@@ -422,7 +422,7 @@ class WaitingContract(Opening):
     def test_the_version_changes_each_time(self, store: Store, other: Store, author: Author, run: RunRecord) -> None:
         seen = [store.version()]
         for n in range(50):
-            (store, other)[n % 2].post(run.uid, item(f"k{n}"))
+            write_one((store, other)[n % 2], Post(run.uid, item(f"k{n}")))
             seen.append(store.version())
         assert all(before != after for before, after in pairwise(seen))
 

@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import Claimed, LeaseLost, RunExists
-from holdfast.kernel.model import Change, Kind, Rewind, RunRecord, Status
-from holdfast.stores.protocol import Store
+from holdfast.kernel.model import Change, Kind, Post, Rewind, RunRecord, Status
+from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import ALL, LEASE, Author, Opening, after, item, make, put, refused, snapshot
 
@@ -236,7 +236,7 @@ class WritingContract(Opening):
         refused(store, author.append(replace(held, worker="west"), change=change))
 
     def test_taking_and_redacting_are_fenced_too(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         stale = replace(held, epoch=held.epoch - 1)
         refused(store, author.append(stale, Kind.DONE, took=("k",), redact=((0, b"gone"),)))
         refused(store, author.append(stale, took=("k",), redact=((0, b"gone"),)))
@@ -270,7 +270,7 @@ class WritingContract(Opening):
         refused(store, replace(write, entries=(first, replace(second, prev=third.hash))))
 
     def test_the_same_write_may_be_made_twice(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         change = Change(status=Status.BLOCKED, reason="why")
         write = author.append(held, Kind.DONE, Kind.DONE, change=change, took=("k",))
         put(store, write)

@@ -286,11 +286,6 @@ class CrashStore:
         self._after("put_document")
         return put
 
-    def post(self, uid: str, item: Item) -> bool:
-        posted = self._before("post").post(uid, item)
-        self._after("post")
-        return posted
-
     def enlist(self, worker: str, lease: float) -> None:
         self._before("enlist").enlist(worker, lease)
         self._after("enlist")
@@ -312,20 +307,6 @@ class CrashStore:
         deleted = self._before("delete").delete(uid, expected=expected)
         self._after("delete")
         return deleted
-
-    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
-        swapped = self._before("rewrap").rewrap(uid, old, key_id, key_blob)
-        self._after("rewrap")
-        return swapped
-
-    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        self._before("adopt").adopt(record, entries, items, taken)
-        self._after("adopt")
-
-    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
-        settled = self._before("settle").settle(uid, epoch=epoch, here=here, mail=mail)
-        self._after("settle")
-        return settled
 
     def close(self) -> None:
         self._before("close").close()

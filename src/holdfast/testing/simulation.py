@@ -25,7 +25,7 @@ from holdfast.engine.workflow.effect_step import this_step
 from holdfast.engine.workflow.inputs import QUEUE
 from holdfast.errors import Claimed, HoldfastError, InboxNotEmpty, LeaseLost
 from holdfast.kernel.journal import verify
-from holdfast.kernel.model import ENDED, Append, Create, Entry, Filter, Item, Kind, RunRecord, Status, Write
+from holdfast.kernel.model import ENDED, Append, Create, Entry, Filter, Kind, RunRecord, Status, Write
 from holdfast.kernel.rules import LIVE, Outcome, wake_time
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.protocol import LOOK_EVERY, Store
@@ -77,6 +77,8 @@ class Ledger:
                 self.epochs[outcome.uid] = outcome.epoch
                 if outcome.worker is not None:
                     self.holders[outcome.uid] = outcome.worker, outcome.epoch
+            return
+        if not isinstance(write, Append):
             return
         held = self.holders.get(write.uid)
         if write.worker:
@@ -184,12 +186,6 @@ class TurnStore:
         self._ledger.claimed(record, worker)
         self.actor.after("claim")
         return record
-
-    def post(self, uid: str, item: Item) -> bool:
-        self.actor.turn("post")
-        posted = self.raw.post(uid, item)
-        self.actor.after("post")
-        return posted
 
     def enlist(self, worker: str, lease: float) -> None:
         self.actor.turn("enlist")

@@ -24,7 +24,7 @@ from holdfast.engine.workflow.declare import StepFunction, Workflow, current_sco
 from holdfast.engine.workflow.effect_step import this_step
 from holdfast.engine.workflow.execution import Execution
 from holdfast.errors import Claimed, HoldfastError, RunEnded, UsageError
-from holdfast.kernel.model import ENDED, Create, Filter, RunRecord, Status, Write
+from holdfast.kernel.model import ENDED, Adopt, Append, Create, Filter, Post, RunRecord, Status, Write
 from holdfast.kernel.rules import Outcome, wake_time
 from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore
@@ -445,8 +445,12 @@ class _Named(CrashStore):
 
 def _told(write: Write) -> str:
     """A write in words."""
-    if isinstance(write, Create):
+    if isinstance(write, Create | Adopt):
         return f"run {write.record.id!r}"
+    if isinstance(write, Post):
+        return f"the {write.item.kind} {write.item.key}"
+    if not isinstance(write, Append):
+        return f"a change of {write.uid}"
     told = []
     for entry in write.entries:
         data: Any = from_text(expand(entry.payload))

@@ -26,9 +26,9 @@ from holdfast.engine.worker import queues, schedules
 from holdfast.engine.workflow.revived import HOOK
 from holdfast.errors import BackupDamaged, RunExists, RunNotFound, StoreError, StoreTooNew, UsageError, shown
 from holdfast.kernel.journal import verify
-from holdfast.kernel.model import ENDED, Entry, Filter, Item, RunRecord, Status
+from holdfast.kernel.model import ENDED, Adopt, Entry, Filter, Item, RunRecord, Status
 from holdfast.kernel.rules import check_id
-from holdfast.stores.protocol import READER, Store
+from holdfast.stores.protocol import READER, Store, write_one
 
 FORMAT = "holdfast backup"
 RESTORED = "restored from a backup, so it may be a copy of a run that goes on elsewhere"
@@ -212,7 +212,7 @@ def take_in(store: Store, path: str, words: Words = OF_BACKUPS) -> TakenIn:
         if record.status not in ENDED | {Status.AWAY} and not record.hidden:
             record = replace(record, status=Status.BLOCKED, reason=RESTORED)
             parked.append(record.id)
-        store.adopt(record, archived.entries, archived.items, archived.taken)
+        write_one(store, Adopt(record, archived.entries, archived.items, archived.taken))
     made = [one for one in documents if store.put_document(one.kind, one.name, _at_rest(one), None)]
     shown = [archived.record for archived in whole if not archived.record.hidden]
     new = {archived.record.uid for archived in runs}

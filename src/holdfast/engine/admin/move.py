@@ -45,9 +45,9 @@ from holdfast.errors import (
     UsageError,
     shown,
 )
-from holdfast.kernel.model import ENDED, Append, Change, Filter, Kind, RunRecord, Status
+from holdfast.kernel.model import ENDED, Adopt, Append, Change, EndMove, Filter, Kind, RunRecord, Status
 from holdfast.kernel.rules import ANY, departed, matches, moved
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Store, write_one
 from holdfast.views import LeftBehind, MoveReport
 
 LOOK_AGAIN = 1.0  # seconds after which runs that somebody held are tried again, at the latest
@@ -119,7 +119,7 @@ class Mover:
         gone = [record for record in found if record is not None and departed(record)]
         arrived = [self._arrive(record) for record in gone]
         for record in reversed(gone):
-            self._source.settle(record.uid, epoch=record.epoch)
+            write_one(self._source, EndMove(record.uid, epoch=record.epoch))
         return [id for id in arrived if id is not None]
 
     def _claim_all(self, uids: Sequence[str], held: dict[str, tuple[RunRecord, RunRecord]]) -> list[str]:
@@ -164,7 +164,7 @@ class Mover:
     def _adopt(self, record: RunRecord, whole: Archived) -> None:
         for link in record.lineage:
             self._bring_ancestor(record, link.uid, link.upto)
-        self._target.adopt(record, whole.entries, whole.items, whole.taken)
+        write_one(self._target, Adopt(record, whole.entries, whole.items, whole.taken))
         there = archived_run(self._target, record.uid)  # it verifies what it reads
         root = self._target.read(record.lineage[-1].uid, record.base - 1, record.base - 1) if record.lineage else []
         roots = [entry.hash for entry in root] if record.lineage else [record.root]
@@ -182,7 +182,7 @@ class Mover:
         stub = replace(whole.record, worker=None, hidden=True, was=None)
         if here is not None and not here.hidden:  # where it went from here is still to be told
             stub = replace(stub, hidden=False, status=here.status, away=here.away, was=here.was)
-        self._target.adopt(stub, whole.entries, (), ())
+        write_one(self._target, Adopt(stub, whole.entries))
 
     def _depart(self, before: RunRecord, claimed: RunRecord) -> None:
         """Mark the run at the source, for good: from now on it does not live there."""
@@ -212,10 +212,7 @@ class Mover:
                 continue  # somebody else has it now
 
     def _write(self, claimed: RunRecord, change: Change) -> None:
-        write = Append(claimed.uid, claimed.id, claimed.epoch, claimed.worker or "", (), change)
-        [outcome] = self._source.apply([write])
-        if isinstance(outcome, HoldfastError):
-            raise outcome
+        write_one(self._source, Append(claimed.uid, claimed.id, claimed.epoch, claimed.worker or "", (), change))
 
     def _arrive(self, record: RunRecord) -> str | None:
         """Let a run that departed live in the target; its id, if it does. At the source it can no longer change."""
@@ -224,7 +221,7 @@ class Mover:
         while self._is_waiting(self._target.get(uid=uid)):
             if not self._is_copy(arriving):
                 self._adopt(arriving, self._whole(uid))
-            if self._target.settle(uid, epoch=record.epoch, here=record.was, mail=mail):
+            if write_one(self._target, EndMove(uid, epoch=record.epoch, here=record.was, mail=mail)):
                 return record.id
         return None  # somebody else let it
 

@@ -20,8 +20,9 @@ from holdfast.engine.workflow.outcomes import Cancelled
 from holdfast.engine.workflow.revived import note_revival
 from holdfast.errors import Claimed, InboxNotEmpty, RunBlocked, RunEnded, UsageError
 from holdfast.kernel.journal import Data
-from holdfast.kernel.model import ENDED, Change, Item, Kind, RunRecord, Status
+from holdfast.kernel.model import ENDED, Change, Item, Kind, Post, RunRecord, Status
 from holdfast.kernel.rules import LIVE
+from holdfast.stores.protocol import write_one
 
 
 def asked_to_cancel(run: HeldRun, items: list[Item]) -> Cancelled | None:
@@ -125,7 +126,7 @@ def _ask_to_cancel(run: HeldRun, record: RunRecord, wish: Cancelled) -> Op[None]
     data = {"why": wish.why, "undo": wish.undo, "by": wish.by, "force": wish.force}
     key = f"cancel:{record.epoch}.{run.store.clock.random_bytes(4).hex()}"
     item = run.journals.item(record, key, "cancel", data, wakes=True)
-    yield Read(run.store.post, record.uid, item)
+    yield Read(write_one, run.store, Post(record.uid, item))
 
 
 def cancel_held(run: HeldRun, lease: Lease, wish: Cancelled) -> Op[Status]:

@@ -51,16 +51,20 @@ from holdfast.errors import (
 from holdfast.kernel.admission import counted
 from holdfast.kernel.clock import Clock, SystemClock
 from holdfast.kernel.model import (
+    Adopt,
     Append,
     Backlog,
     Create,
     Document,
+    EndMove,
     Enlisted,
     Entry,
     Filter,
     Item,
     Order,
     Outlook,
+    Post,
+    Rewrap,
     RunRecord,
     Status,
     Write,
@@ -75,9 +79,9 @@ from holdfast.kernel.rules import (
     ending,
     matches,
     may_delete,
+    move_ended,
     outlook,
     refusal,
-    settled,
     swept,
     taken_item,
     woken,
@@ -363,7 +367,7 @@ class FilesStore:
         outcomes: list[Outcome] = []
         failed: dict[str, StoreError] = {}
         for write in batch:
-            uid = write.record.uid if isinstance(write, Create) else write.uid
+            uid = write.record.uid if isinstance(write, Create | Adopt) else write.uid
             outcome = failed.get(uid) or self._apply(write)
             if isinstance(outcome, StoreError):
                 failed[uid] = outcome  # what follows would not continue the journal
@@ -376,7 +380,19 @@ class FilesStore:
     def _apply(self, write: Write) -> Outcome:
         try:
             with self._changing():
-                return self._create(write) if isinstance(write, Create) else self._append(write)
+                match write:
+                    case Create():
+                        return self._create(write)
+                    case Append():
+                        return self._append(write)
+                    case Post():
+                        return self._post(write.uid, write.item)
+                    case EndMove():
+                        return self._end_move(write)
+                    case Rewrap():
+                        return self._rewrap(write)
+                    case Adopt():
+                        return self._adopt(write.record, write.entries, write.items, write.taken)
         except HoldfastError as error:
             return error
 
@@ -408,8 +424,8 @@ class FilesStore:
             folder.put(RunFile(record, contents.posted))
             return record
 
-    def post(self, uid: str, item: Item) -> bool:
-        with self._changing(), self._run(uid, exclusive=True) as folder:
+    def _post(self, uid: str, item: Item) -> bool:
+        with self._run(uid, exclusive=True) as folder:
             if folder is None:
                 return False
             contents = folder.settle()
@@ -419,12 +435,12 @@ class FilesStore:
             folder.post(contents, item, woken(contents.record) if item.wakes else contents.record)
             return True
 
-    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
-        with self._changing(), self._run(uid, exclusive=True) as folder:
+    def _rewrap(self, write: Rewrap) -> bool:
+        with self._run(write.uid, exclusive=True) as folder:
             contents = folder.settle() if folder else None
-            if folder is None or contents is None or contents.record.key_blob != old:
+            if folder is None or contents is None or contents.record.key_blob != write.old:
                 return False
-            record = replace(contents.record, key_id=key_id, key_blob=key_blob)
+            record = replace(contents.record, key_id=write.key_id, key_blob=write.key_blob)
             folder.put(RunFile(record, contents.posted))
             return True
 
@@ -521,22 +537,25 @@ class FilesStore:
         self._disk.fsync_folder(parent)
         self._paths[record.uid] = path
 
-    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        with self._changing(), self._root.locked():
+    def _adopt(
+        self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]
+    ) -> HoldfastError | None:
+        with self._root.locked():
             self._tidy()
             named = None if record.hidden else self._get(record.id)
             if named is not None and named.uid != record.uid:
-                raise RunExists(record.id)
+                return RunExists(record.id)
             if not all(self._exists(link.uid) for link in record.lineage):
-                raise RunNotFound(record.id, "the run that it was forked from is not in this store")
+                return RunNotFound(record.id, "the run that it was forked from is not in this store")
             lines = [line_text(record.epoch, record.worker, [entry]) for entry in entries]
             with self._run(record.uid, exclusive=True) as folder:
                 here = folder.settle().record if folder is not None else None
                 if folder is not None and adoptable(here, record, entries):
                     self._unhide(folder, record)
                     folder.replace(_ending(record, entries), lines, items, taken)
-                    return
+                    return None
             self._settle_in(_ending(record, entries), lines, items, taken)
+            return None
 
     def _unhide(self, folder: RunFolder, record: RunRecord) -> None:
         """Give the folder of a hidden run the name of one that is to be seen. Its record says so only afterwards."""
@@ -549,12 +568,12 @@ class FilesStore:
         self._forget(folder)
         folder.path = self._paths[record.uid] = path
 
-    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
-        with self._changing(), self._run(uid, exclusive=True) as folder:
+    def _end_move(self, write: EndMove) -> bool:
+        with self._run(write.uid, exclusive=True) as folder:
             contents = folder.settle() if folder else None
             if folder is None or contents is None:
                 return False
-            record = settled(contents.record, folder.items(), epoch=epoch, here=here, mail=mail)
+            record = move_ended(contents.record, write, {item.key: item.wakes for item in folder.items()})
             if record is not None:
                 folder.put(RunFile(record, contents.posted))
             return record is not None

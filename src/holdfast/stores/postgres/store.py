@@ -25,8 +25,6 @@ from holdfast.errors import (
     HoldfastError,
     InboxNotEmpty,
     RunDamaged,
-    RunExists,
-    RunNotFound,
     StoreDamaged,
     StoreError,
     StoreUnreachable,
@@ -44,6 +42,7 @@ from holdfast.kernel.model import (
     Item,
     Order,
     Outlook,
+    Post,
     RunRecord,
     Status,
     Write,
@@ -51,14 +50,10 @@ from holdfast.kernel.model import (
 from holdfast.kernel.rules import (
     LIVE,
     Outcome,
-    adoptable,
-    check_takes,
     claimed,
     due_order,
     may_delete,
-    settled,
     taken_item,
-    woken,
 )
 from holdfast.stores.postgres.append import Appending, Line, is_quiet, plain_of
 from holdfast.stores.postgres.batch import Batch
@@ -85,7 +80,6 @@ from holdfast.stores.postgres.rows import (
     given,
     is_time,
     kept,
-    key_digest,
     listed,
     page,
     page_of_tag,
@@ -96,7 +90,7 @@ from holdfast.stores.postgres.single_write import made_alone
 from holdfast.stores.postgres.stuck_calls import patrol
 from holdfast.stores.postgres.url import settings_of
 from holdfast.stores.postgres.user_transaction import Host, PostgresGuest
-from holdfast.stores.sql_rows import item_of, sealed
+from holdfast.stores.sql_rows import item_of
 
 TABLES = ("run", "run_tag", "entry", "link", "inbox", "worker", "queue", "document")
 NO_NEWS = ("worker", "queue")  # a heartbeat is no news, and neither is a lock
@@ -323,7 +317,8 @@ class PostgresStore:
         outcomes = [batch.make(conn, write) for write in writes]
         statements = batch.statements()
         if statements:
-            commit(conn, statements, self._news.of())
+            [only] = writes if len(writes) == 1 else [None]
+            commit(conn, statements, self._news.of(only.uid if isinstance(only, Post) else None))
         return outcomes
 
     def transact(self, act: Callable[[psycopg.Connection[Any]], Append]) -> HoldfastError | None:
@@ -391,7 +386,7 @@ class PostgresStore:
             commit(conn, statements, self._news.of())
         else:
             conn.rollback()
-        assert not isinstance(outcome, RunRecord)
+        assert outcome is None or isinstance(outcome, HoldfastError)
         return outcome
 
     def _find(self, conn: Connection, write: Append) -> bool:
@@ -463,35 +458,6 @@ class PostgresStore:
 
     def _update(self, record: RunRecord) -> tuple[str, Any]:
         return self._q["update_run"], (*changing(record), record.uid)
-
-    def post(self, uid: str, item: Item) -> bool:
-        def act(conn: Connection, again: bool) -> bool:
-            _, rows, posted = begin(
-                conn,
-                (self._q["lock"], ([uid],)),
-                (f"{self._q['record']} WHERE r.uid = %s", (uid,)),
-                (self._q["posted"], (uid, key_digest(item.key))),
-            )
-            if posted:
-                return again and posted[0][0] == item.at  # it is the one of which no answer came
-            record = record_of(rows[0]) if rows else None
-            if record is None or record.hidden:
-                return False
-            check_takes(record)
-            statements = [self._items(uid, [item], [])]
-            if item.wakes and woken(record) is not record:
-                statements.append(self._update(woken(record)))
-            commit(conn, statements, self._news.of(uid))
-            return True
-
-        return self._link.call(act)
-
-    def _items(self, uid: str, items: Sequence[Item], taken: Sequence[str]) -> tuple[str, Any]:
-        rows: list[tuple[Any, ...]] = [
-            (key_digest(i.key), kept(i.key), kept(i.kind), i.at, sealed(i), i.wakes, False) for i in items
-        ]
-        rows += [(key_digest(key), kept(key), "taken", 0, None, False, True) for key in taken]
-        return self._q["post"], (*(list(column) for column in zip(*rows, strict=True)), uid)
 
     def enlist(self, worker: str, lease: float) -> None:
         self.beat(worker, lease)
@@ -628,55 +594,6 @@ class PostgresStore:
             [rows] = together(conn, (self._q["sweep"], (*columns, [n for (n,) in locked])))
             commit(conn, [(self._q["pulse"], ())], self._news.of())
             return {uid for (uid,) in rows} | before
-
-        return self._link.call(act)
-
-    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
-        def act(conn: Connection, again: bool) -> bool:
-            record, _ = self._held(conn, self._q["lock"], uid)
-            if record is None or record.key_blob != old:
-                return again and record is not None and (record.key_id, record.key_blob) == (key_id, key_blob)
-            commit(conn, [self._update(replace(record, key_id=key_id, key_blob=key_blob))])
-            return True
-
-        return self._link.call(act)
-
-    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        def act(conn: Connection, again: bool) -> None:
-            batch = Batch(self._q, [], again)
-            batch.begin(conn, record)
-            there = batch.records.get(record.uid)
-            same = again and isinstance(there, RunRecord) and there.hash == entries[-1].hash
-            if same and isinstance(there, RunRecord) and (there.status, there.hidden) == (record.status, record.hidden):
-                return  # it was made, and the answer was lost
-            if isinstance(there, RunDamaged):
-                raise RunExists(record.id)
-            replaces = adoptable(there, record, entries)
-            if not record.hidden and batch.ids.get(record.id, record.uid) != record.uid:
-                raise RunExists(record.id)
-            if any(link.uid not in batch.ancestors for link in record.lineage):
-                raise RunNotFound(record.id, "the run that it was forked from is not in this store")
-            if replaces:
-                batch.replace(record, entries)
-            else:
-                batch.insert(record, entries)
-            statements = batch.statements()
-            if items or taken:
-                statements.append(self._items(record.uid, items, taken))
-            commit(conn, statements, self._news.of())
-
-        self._link.call(act)
-
-    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
-        def act(conn: Connection, again: bool) -> bool:
-            record, _ = self._held(conn, self._q["lock"], uid)
-            [rows] = together(conn, (self._q["inbox"], (uid,)))
-            after = settled(record, items_of(uid, rows), epoch=epoch, here=here, mail=mail)
-            if after is None:
-                made = record is not None and (record.was is None if here is None else record.status is not Status.AWAY)
-                return again and made
-            commit(conn, [self._update(after)], self._news.of())
-            return True
 
         return self._link.call(act)
 

@@ -20,19 +20,23 @@ from typing import Any, TypeGuard
 
 from msgspec.structs import replace
 
-from holdfast.errors import HoldfastError, RunDamaged, RunExists, RunNotFound, StoreDamaged
+from holdfast.errors import HoldfastError, Moved, RunDamaged, RunEnded, RunExists, RunNotFound, StoreDamaged
 from holdfast.kernel.clock import Clock, SystemClock
 from holdfast.kernel.model import (
+    Adopt,
     Append,
     Backlog,
     Create,
     Document,
+    EndMove,
     Enlisted,
     Entry,
     Filter,
     Item,
     Order,
     Outlook,
+    Post,
+    Rewrap,
     RunRecord,
     Status,
     Write,
@@ -52,9 +56,9 @@ from holdfast.kernel.rules import (
     ends,
     is_chain,
     may_delete,
+    move_ended,
     new_version,
     refusal,
-    settled,
     swept,
     taken_item,
     woken,
@@ -304,11 +308,23 @@ class SqliteStore(SqliteFile):
         return [None] * len(writes)
 
     def _make(self, write: Write) -> Outcome:
-        """Carry out a write in the transaction. A run that is damaged fails by itself, not the batch it is in."""
+        """Make a write in the transaction. One that is refused fails by itself, not the batch it is in."""
         try:
-            return self._create(write) if isinstance(write, Create) else self._append(write)
-        except RunDamaged as damage:
-            return damage
+            match write:
+                case Create():
+                    return self._create(write)
+                case Append():
+                    return self._append(write)
+                case Post():
+                    return self._post(write.uid, write.item)
+                case EndMove():
+                    return self._end_move(write)
+                case Rewrap():
+                    return self._rewrap(write)
+                case Adopt():
+                    return self._adopt(write.record, write.entries, write.items, write.taken)
+        except (Moved, RunDamaged, RunEnded, RunExists, RunNotFound) as refused:
+            return refused
 
     def _append_alone(self, write: Write) -> bool:
         """Carry out a plain step, which is a single statement. False if it is none, or is refused."""
@@ -352,7 +368,7 @@ class SqliteStore(SqliteFile):
                 raise _Withdrawn
         if raised is not None:
             raise raised
-        assert not isinstance(outcome, RunRecord)
+        assert outcome is None or isinstance(outcome, HoldfastError)
         return outcome
 
     def join(self, connection: Any, *, awaited: bool) -> SqliteGuest:
@@ -413,8 +429,9 @@ class SqliteStore(SqliteFile):
             self._db.execute(Q["redact"], (payload, write.uid, seq))
 
     def _conflict(self, db: sqlite3.Connection, write: Write) -> HoldfastError | None:
-        if isinstance(write, Create):
+        if isinstance(write, Create | Adopt):
             return RunExists(write.record.id)
+        assert isinstance(write, Append)
         last = write.entries[-1]
         return conflict(write, [Entry(*row) for row in db.execute(Q["entry"], (write.uid, last.seq))])
 
@@ -447,21 +464,20 @@ class SqliteStore(SqliteFile):
         if record is not None and record.worker is not None:
             check_tail(self._db, self._guess(record.uid), record.id, record.seq)
 
-    def post(self, uid: str, item: Item) -> bool:
-        with self._writing():
-            record = self._current(uid)
-            if record is None or record.hidden:
-                return False
-            number = self._number(uid) or 0
-            if is_posted(self._db, number, item.key):
-                return False
-            check_takes(record)
-            values = (number, item.key, item.kind, item.at, sealed(item), item.wakes, 0)
-            if not self._db.execute(Q["post"], values).rowcount:
-                raise RunDamaged(record.id, f"the inbox item {item.key!r} is in one index and not in another; {REMEDY}")
-            if item.wakes and woken(record) is not record:
-                self._put(woken(record))
-            return True
+    def _post(self, uid: str, item: Item) -> bool:
+        record = self._current(uid)
+        if record is None or record.hidden:
+            return False
+        number = self._number(uid) or 0
+        if is_posted(self._db, number, item.key):
+            return False
+        check_takes(record)
+        values = (number, item.key, item.kind, item.at, sealed(item), item.wakes, 0)
+        if not self._db.execute(Q["post"], values).rowcount:
+            raise RunDamaged(record.id, f"the inbox item {item.key!r} is in one index and not in another; {REMEDY}")
+        if item.wakes and woken(record) is not record:
+            self._put(woken(record))
+        return True
 
     def enlist(self, worker: str, lease: float) -> None:
         with self._translated():
@@ -569,41 +585,37 @@ class SqliteStore(SqliteFile):
         self._db.execute("DELETE FROM link WHERE child = ?", (number,))
         self._db.execute("DELETE FROM run WHERE n = ?", (number,))
 
-    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
-        with self._writing():
-            record = self._current(uid)
-            if record is None or record.key_blob != old:
-                return False
-            self._put(replace(record, key_id=key_id, key_blob=key_blob))
-            return True
+    def _rewrap(self, write: Rewrap) -> bool:
+        record = self._current(write.uid)
+        if record is None or record.key_blob != write.old:
+            return False
+        self._put(replace(record, key_id=write.key_id, key_blob=write.key_blob))
+        return True
 
-    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        try:
-            with self._writing():
-                ancestors = [self._number(link.uid) for link in record.lineage]
-                if None in ancestors:
-                    raise RunNotFound(record.id, "the run that it was forked from is not in this store")
-                if adoptable(self._current(record.uid), record, entries):
-                    number = self._number(record.uid) or 0
-                    self._db.execute("DELETE FROM entry WHERE run = ?", (number,))
-                    self._db.execute("DELETE FROM inbox WHERE run = ?", (number,))
-                    self._put(record)
-                    self._add_entries(number, entries)
-                else:
-                    number = self._insert(record, entries, [n for n in ancestors if n is not None])
-                self._db.executemany(Q["post"], [(number, i.key, i.kind, i.at, sealed(i), i.wakes, 0) for i in items])
-                gone = [(number, key, "taken", 0, taken_seal(key), 0, 1) for key in taken]
-                self._db.executemany(Q["post"], gone)
-        except sqlite3.IntegrityError:
-            raise RunExists(record.id) from None
+    def _adopt(
+        self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]
+    ) -> HoldfastError | None:
+        ancestors = [self._number(link.uid) for link in record.lineage]
+        if None in ancestors:
+            return RunNotFound(record.id, "the run that it was forked from is not in this store")
+        if adoptable(self._current(record.uid), record, entries):
+            number = self._number(record.uid) or 0
+            self._db.execute("DELETE FROM entry WHERE run = ?", (number,))
+            self._db.execute("DELETE FROM inbox WHERE run = ?", (number,))
+            self._put(record)
+            self._add_entries(number, entries)
+        else:
+            number = self._insert(record, entries, [n for n in ancestors if n is not None])
+        self._db.executemany(Q["post"], [(number, i.key, i.kind, i.at, sealed(i), i.wakes, 0) for i in items])
+        self._db.executemany(Q["post"], [(number, key, "taken", 0, taken_seal(key), 0, 1) for key in taken])
+        return None
 
-    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
-        with self._writing():
-            items = self._items(self._db, uid)
-            record = settled(self._current(uid), items, epoch=epoch, here=here, mail=mail)
-            if record is not None:
-                self._put(record)
-            return record is not None
+    def _end_move(self, write: EndMove) -> bool:
+        mail = {item.key: item.wakes for item in self._items(self._db, write.uid)}
+        record = move_ended(self._current(write.uid), write, mail)
+        if record is not None:
+            self._put(record)
+        return record is not None
 
 
 @contextmanager

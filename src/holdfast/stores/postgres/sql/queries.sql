@@ -309,14 +309,15 @@ WHERE r.uid = %s AND NOT i.taken ORDER BY i.n
 SELECT i.key FROM {schema}.inbox i JOIN {schema}.run r ON r.n = i.run WHERE r.uid = %s AND i.taken ORDER BY i.key
 
 -- name: posted
-SELECT i.at FROM {schema}.inbox i JOIN {schema}.run r ON r.n = i.run WHERE r.uid = %s AND i.digest = %s
+SELECT p.uid, p.digest, i.at FROM unnest(%b::text[], %b::bytea[]) AS p (uid, digest)
+JOIN {schema}.run r ON r.uid = p.uid JOIN {schema}.inbox i ON i.run = r.n AND i.digest = p.digest
 
 -- name: post
 INSERT INTO {schema}.inbox (run, digest, key, kind, at, payload, wakes, taken)
 SELECT r.n, i.digest, i.key, i.kind, i.at, i.payload, i.wakes, i.taken
-FROM unnest(%b::bytea[], %b::text[], %b::text[], %b::bigint[], %b::bytea[], %b::boolean[], %b::boolean[])
-     WITH ORDINALITY AS i (digest, key, kind, at, payload, wakes, taken, place)
-JOIN {schema}.run r ON r.uid = %s ORDER BY i.place
+FROM unnest(%b::text[], %b::bytea[], %b::text[], %b::text[], %b::bigint[], %b::bytea[], %b::boolean[], %b::boolean[])
+     WITH ORDINALITY AS i (uid, digest, key, kind, at, payload, wakes, taken, place)
+JOIN {schema}.run r ON r.uid = i.uid ORDER BY i.place
 RETURNING nextval({pulse})
 
 -- name: alive
