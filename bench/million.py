@@ -353,6 +353,6 @@ def shown(stack: ExitStack, url: str) -> dict[str, Callable[[], int]]:
 
 
 def take(store: Any) -> Callable[[], int]:
-    store.enlist("bench", 600.0)
+    store.beat("bench", 600.0)
     wanted = Order(worker="bench", queues={"default": None}, workflows=frozenset(WORKFLOWS), limit=1)
     return lambda: len(store.take(wanted))

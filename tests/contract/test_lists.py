@@ -21,7 +21,7 @@ FAR = 253_402_300_000_000_000  # in the year 9999
 @pytest.fixture
 def store(store_url: str, clock: ManualClock) -> Iterator[Store]:
     store = open_store(store_url, clock=clock)
-    store.enlist("east", LEASE)
+    store.beat("east", LEASE)
     yield store
     store.close()
 

@@ -172,7 +172,7 @@ def test_the_children_of_a_run_are_found_without_looking_at_other_runs(path: Pat
 def test_a_plain_step_does_not_touch_the_record(path: Path) -> None:
     clock = ManualClock()
     store, author = SqliteStore(str(path), clock=clock), Author(clock)
-    store.enlist("east", LEASE)
+    store.beat("east", LEASE)
     held = store.claim(make(store, author.create("run")).uid, "east")
     tables: set[str | None] = set()
 

@@ -173,7 +173,7 @@ def test_a_holder_that_slept_is_refused(
     hand = sleeper.run("hand")
     holding = hand.claim()
     sleeper.client.engine.worker.stop()
-    sleeper.client.store.retire(sleeper.client.engine.worker.name)  # its lease is over
+    sleeper.client.store.beat(sleeper.client.engine.worker.name, 0)  # its lease is over
     assert hf.move(there, timeout=10).moved == ("hand",)
     with pytest.raises(Moved):
         hand.save({"n": 1})

@@ -141,7 +141,7 @@ class Driver:
         self.clock = SystemClock()
 
     def enlist(self, seconds: float = 60.0) -> "Driver":
-        self.store.enlist(self.worker, seconds)
+        self.store.beat(self.worker, seconds)
         return self
 
     def create(self, id: str, *payloads: bytes, uid: str | None = None) -> RunRecord:

@@ -47,7 +47,7 @@ class Story:
 
         return [
             lambda: driver.create("a", b'"start"', uid="00000000000000000000000a"),
-            lambda: store.enlist("w1", 1000.0),
+            lambda: store.beat("w1", 1000.0),
             lambda: driver.claim(run()),
             lambda: add(1, b'"one"'),
             lambda: add(3, b'"two"', b'"secret"'),
@@ -140,7 +140,7 @@ def crashes(scenes: list[Scene], folder: Path, drive: type, disk_type: type, how
             shutil.copytree(scenes[first].folder, folder)
             disk = disk_type(10**9, how, folder, copy.deepcopy(scenes[first].names))
             story = Story(folder / "store", drive, disk)
-            story.store.enlist("w1", 1000.0)
+            story.store.beat("w1", 1000.0)
             for step in story.steps()[first:n]:
                 step()
             disk.at = disk.count + at
@@ -158,7 +158,7 @@ def crashes(scenes: list[Scene], folder: Path, drive: type, disk_type: type, how
 def go_on(root: Path, drive: type, n: int) -> None:
     """Repeat the step that was interrupted and play some more, as somebody else would after the crash."""
     story = Story(root, drive)
-    story.store.enlist("w1", 1000.0)
+    story.store.beat("w1", 1000.0)
     for step in story.steps()[n : n + 4]:
         with suppress(LeaseLost, Claimed, RunNotFound):  # a step that was made before the crash cannot be repeated
             step()
@@ -234,7 +234,7 @@ def test_what_is_built_on_unsynced_things_is_lasting(memdir, drive, power_disk, 
     for n, _, disk, where in crashes(scenes, live, drive, power_disk, "after", crash):
         disk.at = 10**9  # the machine goes on, and with it all that was not synced
         story = Story(live / "store", drive, disk)
-        story.store.enlist("w1", 1000.0)
+        story.store.beat("w1", 1000.0)
         for step in story.steps()[n : n + 3]:
             syncs = disk.syncs
             with suppress(LeaseLost, Claimed, RunNotFound):

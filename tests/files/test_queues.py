@@ -30,7 +30,7 @@ def place(memdir: Path) -> Path:
 
 def opened(place: Path, clock: ManualClock, worker: str) -> FilesStore:
     store = FilesStore(str(place), clock=clock)
-    store.enlist(worker, LEASE)
+    store.beat(worker, LEASE)
     return store
 
 

@@ -434,7 +434,7 @@ def test_it_answers_as_the_store_in_memory_does(root, drive, seed):
     driver = drive(twin.memory)
     workers = ["w0", "w1"]
     for worker in workers:
-        twin.do("enlist", worker, 50.0)
+        twin.do("beat", worker, 50.0)
     for n in range(250):
         twin.clock.at += rng.randrange(100_000)
         runs = twin.memory.find(Filter(hidden=None), limit=1000)
@@ -465,7 +465,7 @@ def test_it_answers_as_the_store_in_memory_does(root, drive, seed):
                 twin.files.drop()
                 twin.files = FilesStore(str(root), clock=twin.clock)
                 for worker in workers:
-                    twin.do("enlist", worker, 50.0)
+                    twin.do("beat", worker, 50.0)
         if n % 10 == 0:
             twin.compare()
     twin.compare()

@@ -85,7 +85,7 @@ def stock(open_store: Callable[[], Holdfast]) -> None:
         hf.get("open").send({"hello": 1}, topic="greetings")
     hf = open_store()
     left = hf.enqueue(deliver, "left", id="left", queue="post")
-    hf.client.store.enlist("ghost", 3600)
+    hf.client.store.beat("ghost", 3600)
     hf.client.store.claim(left.uid, "ghost")
     hf.client.store.drop()  # as if it were killed
 
@@ -159,7 +159,7 @@ def attempts(hf: Holdfast, known: dict[str, str]) -> Iterator[tuple[str, Callabl
     yield "queue", lambda: hf.queue("post", limit=3)
     yield "schedule", lambda: hf.schedule(deliver, "news", cron="0 4 * * *", id="nightly", queue="post")
     yield "pause", lambda: hf.get_schedule("nightly").pause()
-    yield "enlist", lambda: store.enlist("tester", 60)
+    yield "first beat", lambda: store.beat("tester", 60)
     for id, uid in known.items():
         yield f"post {id}", lambda uid=uid: write_one(store, Post(uid, Item("key", "message", 1, b"{}", False)))
         yield f"claim {id}", lambda uid=uid: store.claim(uid, "tester", ANY)
@@ -168,7 +168,7 @@ def attempts(hf: Holdfast, known: dict[str, str]) -> Iterator[tuple[str, Callabl
     yield "take", lambda: store.take(Order(worker="tester", queues={"post": limits}, workflows=WORKFLOWS, limit=9))
     yield "put document", lambda: store.put_document("queue", "post", b"{}", None)
     yield "beat", lambda: store.beat("tester", 60)
-    yield "retire", lambda: store.retire("tester")
+    yield "retire", lambda: store.beat("tester", 0)
     yield "recover", hf.recover
     yield "rollback", lambda: hf.get("victim").rollback(to=1)
     yield "cancel", lambda: hf.get("open").cancel()

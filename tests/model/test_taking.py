@@ -36,7 +36,7 @@ class History:
     def hire(self) -> str:
         self.workers += 1
         for store in self.both:
-            store.enlist(f"worker {self.workers}", LEASE)
+            store.beat(f"worker {self.workers}", LEASE)
         return f"worker {self.workers}"
 
     def enqueue(self) -> None:
@@ -102,7 +102,7 @@ class History:
     def die(self) -> None:
         gone = self.alive.pop(self.dice.randrange(len(self.alive)))
         for store in self.both:
-            store.retire(gone)
+            store.beat(gone, 0)
         self.alive.append(self.hire())
 
     def post(self) -> None:

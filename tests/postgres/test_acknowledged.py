@@ -140,7 +140,7 @@ def test_the_isolation_level_of_the_server_does_not_matter(
     try:
         store = PostgresStore(postgres_url, clock=clock)
         assert store._link.ask("SHOW transaction_isolation") == [("read committed",)]
-        store.enlist("west", LEASE)
+        store.beat("west", LEASE)
         made = make(store, author.create("run"))
         assert store.get("run") == made
         store.close()

@@ -142,7 +142,7 @@ def test_a_later_schema_that_allows_us_is_opened(postgres_schemas: Schemas, empt
     postgres_schemas.execute(f"UPDATE {empty}.meta SET value = 99 WHERE name = 'schema'")
     clock = ManualClock()
     store, author = PostgresStore(postgres_schemas.url(empty), clock=clock), Author(clock)
-    store.enlist("east", LEASE)
+    store.beat("east", LEASE)
     held = store.claim(make(store, author.create("run")).uid, "east")
     put(store, author.append(held, Kind.DONE))
     store.close()
@@ -164,7 +164,7 @@ def test_a_schema_may_have_any_name(postgres_schemas: Schemas) -> None:
         try:
             clock = ManualClock()
             store, author = PostgresStore(url, clock=clock), Author(clock)
-            store.enlist("east", LEASE)
+            store.beat("east", LEASE)
             held = store.claim(make(store, author.create("run", queue="q", workflow="w")).uid, "east")
             writes = [author.append(held, Kind.DONE)]
             writes.append(author.append(after(held, writes[0]), Kind.SAVED))
@@ -172,7 +172,7 @@ def test_a_schema_may_have_any_name(postgres_schemas: Schemas) -> None:
             assert write_one(store, Post(held.uid, item("k")))
             assert len(store.find(Filter(tags=()))) == 1
             assert (store.look(["q"], ["w"]).due, store.find(Filter(orphaned=True))) == ([], [])
-            store.retire("east")
+            store.beat("east", 0)
             assert store.delete(held.uid)
             store.close()
         finally:
@@ -199,7 +199,7 @@ def test_no_superuser_is_needed(postgres_schemas: Schemas, clerk: str, empty: st
     assert migrate(url) == tuple(number for number, _ in migrations())
     clock = ManualClock()
     store, author = PostgresStore(url, clock=clock), Author(clock)
-    store.enlist("east", LEASE)
+    store.beat("east", LEASE)
     held = store.claim(make(store, author.create("run")).uid, "east")
     put(store, author.append(held, Kind.DONE))
     before = store.version()
@@ -215,7 +215,7 @@ def test_who_may_not_write_is_told(postgres_schemas: Schemas, clerk: str, empty:
     store = PostgresStore(f"{postgres_schemas.elsewhere(user=clerk)}?schema={empty}")
     assert store.get("run") is None
     with pytest.raises(StoreReadOnly, match=f"permission denied.*grant this user the rights to the schema {empty}"):
-        store.enlist("east", LEASE)
+        store.beat("east", LEASE)
     store.drop()
 
 

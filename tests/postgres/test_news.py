@@ -43,7 +43,7 @@ class Ear:
 @pytest.fixture
 def other(postgres_url: str, clock: ManualClock) -> Iterator[PostgresStore]:
     other = PostgresStore(postgres_url, clock=clock)
-    other.enlist("north", LEASE)
+    other.beat("north", LEASE)
     yield other
     other.close()
 
@@ -224,7 +224,7 @@ def test_a_lease_that_ends_while_one_looks_is_not_overlooked(
 ) -> None:
     with holdfast.open(postgres_url, store=PostgresStore(postgres_url, clock=clock)) as hf:
         run = hf.enqueue(doubled, 1)
-        hf.client.store.enlist("north", LEASE)
+        hf.client.store.beat("north", LEASE)
         hf.client.store.claim(run.uid, "north")
         crew, heard = Crew(hf.client.engine, 1, ["default"], until_idle=False), hf.client.engine.bell.heard()
         take = crew._intake.take

@@ -29,7 +29,7 @@ def test_it_takes_what_the_store_in_memory_takes(store: PostgresStore, clock: Ma
     author, both = Author(clock), (store, memory)
     for worker in ("east", "west", "dead"):
         for one in both:
-            one.enlist(worker, LEASE)
+            one.beat(worker, LEASE)
     for n in range(25):
         write = author.create(
             f"run {n}",
@@ -48,7 +48,7 @@ def test_it_takes_what_the_store_in_memory_takes(store: PostgresStore, clock: Ma
                 if end is not None:
                     put(one, author.append(held, change=Change(status=end, release=True, wake_at=wake_at)))
     for one in both:
-        one.retire("dead")
+        one.beat("dead", 0)
     clock.advance(1)
     assert store.backlog() == memory.backlog()
     for _ in range(6):
@@ -91,7 +91,7 @@ def test_many_who_take_at_once_share(
 
     def take(n: int) -> None:
         worker = f"worker {n}"
-        stores[n].enlist(worker, LEASE)
+        stores[n].beat(worker, LEASE)
         order = Order(worker=worker, queues={"q": limits}, workflows=frozenset({"w"}), limit=3)
         start.wait()
         for _ in range(5):

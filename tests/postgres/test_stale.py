@@ -39,7 +39,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def other(postgres_url: str, clock: ManualClock) -> Iterator[PostgresStore]:
     """The store, in another process's eyes. The server does not end its sessions by itself."""
     other = PostgresStore(f"{postgres_url}&{NO_IDLE_LIMIT}", clock=clock)
-    other.enlist("west", LEASE)
+    other.beat("west", LEASE)
     yield other
     other.close()
 
@@ -188,7 +188,7 @@ def far(postgres_url: str, proxy: Proxy, clock: ManualClock) -> Iterator[Postgre
     """The store, seen through the proxy, with a worker ``far``."""
     where = conninfo_to_dict(postgres_url.partition("?")[0])
     far = PostgresStore(postgres_url.replace(f":{where['port']}/", f":{proxy.port}/"), clock=clock)
-    far.enlist("far", LEASE)
+    far.beat("far", LEASE)
     yield far
     far.close()
 

@@ -80,14 +80,14 @@ def test_leases_go_by_the_servers_clock(
     postgres_url: str, author: Author, skewed: Callable[[int], None], by: int
 ) -> None:
     right = PostgresStore(postgres_url)
-    right.enlist("right", LEASE)
+    right.beat("right", LEASE)
     held = right.claim(make(right, author.create("run")).uid, "right")
     now = SystemClock().now()
     skewed(by)
     wrong = PostgresStore(postgres_url)
     assert isinstance(wrong.clock, ServerClock)
     assert abs(wrong.clock.now() - now) < 60_000_000 < abs(by)
-    wrong.enlist("wrong", LEASE)
+    wrong.beat("wrong", LEASE)
     with pytest.raises(Claimed):
         wrong.claim(held.uid, "wrong")
     assert wrong.find(Filter(orphaned=True)) == []
@@ -188,7 +188,7 @@ def test_a_claim_waits_for_the_step_that_is_being_written(
     write = author.append(held, Kind.DONE)
     written(store, aside, write)
     other = PostgresStore(f"{postgres_url}&options=-c%20lock_timeout%3D50ms", clock=clock)
-    other.enlist("west", LEASE)
+    other.beat("west", LEASE)
     with pytest.raises(holdfast.StoreBusy, match="lock timeout"):
         other.claim(held.uid, "west")
     aside.commit()
@@ -228,7 +228,7 @@ def test_a_run_is_made_and_ends_without_looking_first(
     looked: list[int] = []
     carefully = store._carefully
     monkeypatch.setattr(store, "_carefully", lambda *given: (looked.append(1), carefully(*given))[1])
-    store.enlist("east", LEASE)
+    store.beat("east", LEASE)
     write = author.create("quick")
     held = store.claim(make(store, write).uid, "east")
     change = Change(status=Status.FAILED, release=True, reason="it broke")

@@ -40,7 +40,7 @@ def far(postgres_url: str, proxy: Proxy, clock: ManualClock) -> Iterator[Postgre
     """The store, seen through the proxy, with a worker ``far``."""
     where = conninfo_to_dict(postgres_url.partition("?")[0])
     far = PostgresStore(postgres_url.replace(f":{where['port']}/", f":{proxy.port}/"), clock=clock)
-    far.enlist("far", LEASE)
+    far.beat("far", LEASE)
     yield far
     far.close()
 

@@ -294,14 +294,13 @@ class MemoryStore:
             self._shelf.journals[uid].record = record
             return record
 
-    def enlist(self, worker: str, lease: float) -> None:
-        self._enlisted.add(worker)
-        self.beat(worker, lease)
-
     def beat(self, worker: str, lease: float) -> None:
         with self._lock:
             self._check_open()
+            self._enlisted.add(worker)
             self._shelf.workers[worker] = Term.of(self.clock, lease)
+            if not lease:
+                self._retire(worker)
 
     def workers(self) -> list[Enlisted]:
         with self._lock:
@@ -309,11 +308,10 @@ class MemoryStore:
             known = sorted(self._shelf.workers.items())
             return [term.enlisted(name, self.clock, running=True) for name, term in known]
 
-    def retire(self, worker: str) -> None:
-        with self._lock:
-            self._shelf.version += 1
-            self._enlisted.discard(worker)
-            self._shelf.workers.pop(worker, None)
+    def _retire(self, worker: str) -> None:
+        self._shelf.version += 1
+        self._enlisted.discard(worker)
+        self._shelf.workers.pop(worker, None)
 
     def _alive(self, worker: str) -> bool:
         term = self._shelf.workers.get(worker)
@@ -376,9 +374,11 @@ class MemoryStore:
             raise StoreUnusable(self.place, "the store is closed; open it again")
 
     def close(self) -> None:
-        for worker in list(self._enlisted):
-            self.retire(worker)
-        self._closed = True
+        with self._lock:
+            for worker in list(self._enlisted):
+                self._retire(worker)
+            self._closed = True
 
     def drop(self) -> None:
+        """Close it: this process cannot die and leave it behind."""
         self.close()

@@ -3,8 +3,8 @@
 A store is synchronous. Each method is one atomic transition, or one read, named by a verb of the domain:
 
 - a run is **created** and its journal **appended** to by `Store.apply`, many writes in one transaction;
-- a worker **enlists**, **beats** while it lives, and **claims** runs: the claim gives the run a new epoch, and from
-  then on a write with an older epoch is refused. A claim of a run whose holder is alive is refused;
+- a worker **beats** while it lives, and **claims** runs: the claim gives the run a new epoch, and from then on a
+  write with an older epoch is refused. A claim of a run whose holder is alive is refused;
 - a worker that looks for work **takes** what is due, within the limits of the queues;
 - everybody else **posts** items into the run's inbox, each under a key that can be used once;
 - the engine's own **documents** (what a queue's limits are, when a schedule is due) are replaced by compare and set.
@@ -114,17 +114,15 @@ class Store(Protocol):
         those allowed, `Moved` if it lives elsewhere, `RunNotFound` if it is gone.
         """
 
-    def enlist(self, worker: str, lease: float) -> None:
-        """Register a worker whose leases hold for this many seconds from now."""
-
     def beat(self, worker: str, lease: float) -> None:
-        """Extend a worker's leases."""
+        """Let the leases of a worker hold for this many seconds from now. The first beat of a worker registers it.
+
+        With a lease of 0 the worker retires: whatever it still holds may be claimed at once. A worker belongs to the
+        handle that registered it; `close` retires all of its workers.
+        """
 
     def workers(self) -> list[Enlisted]:
         """The workers that have registered and not retired, by name."""
-
-    def retire(self, worker: str) -> None:
-        """A worker is gone: what it still holds may be claimed at once."""
 
     def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
         """Delete a run, or hide it while forks share its entries. False if it was gone.
@@ -149,10 +147,7 @@ class Store(Protocol):
         """
 
     def close(self) -> None:
-        """Give up all resources. May be repeated."""
-
-    def drop(self) -> None:
-        """Give up all resources as a killed process does: nothing is written, and what was half done stays so."""
+        """Retire the workers of this handle and give up all resources. May be repeated."""
 
 
 @runtime_checkable

@@ -32,7 +32,7 @@ from holdfast.errors import Claimed, StoreUnusable
 from holdfast.kernel.model import Adopt, EndMove, Filter, Kind, Post, Rewrap, RunRecord
 from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.contract_author import ALL, LEASE, Author, after, item, make, put, snapshot, whole
+from holdfast.testing.contract_author import ALL, LEASE, Author, after, ids, item, make, put, snapshot, whole
 from holdfast.testing.contract_finding import FindingContract
 from holdfast.testing.contract_holding import HoldingContract
 from holdfast.testing.contract_keeping import KeepingContract
@@ -44,7 +44,20 @@ from holdfast.testing.contract_writing import WritingContract
 USES = (
     *("get", "get by uid", "find", "orphans", "read", "inbox", "taken", "look", "version"),
     *("take", "backlog", "document", "documents", "put_document"),
-    *("create", "append", "post", "rewrap", "adopt", "end move", "claim", "enlist", "beat", "delete", "sweep"),
+    *(
+        "create",
+        "append",
+        "post",
+        "rewrap",
+        "adopt",
+        "end move",
+        "claim",
+        "first beat",
+        "beat",
+        "retire",
+        "delete",
+        "sweep",
+    ),
 )
 
 
@@ -72,8 +85,8 @@ class StoreContract(
     def store(self, place: Path, clock: ManualClock) -> Iterator[Store]:
         """A handle, with two workers: ``east`` and ``west``."""
         store = self.open_store(place, clock)
-        store.enlist("east", LEASE)
-        store.enlist("west", LEASE)
+        store.beat("east", LEASE)
+        store.beat("west", LEASE)
         yield store
         store.close()
 
@@ -81,7 +94,7 @@ class StoreContract(
     def other(self, store: Store, place: Path, clock: ManualClock) -> Iterator[Store]:
         """A second handle on the same place, as another process would have, with the worker ``north``."""
         other = self.open_store(place, clock)
-        other.enlist("north", LEASE)
+        other.beat("north", LEASE)
         yield other
         other.close()
 
@@ -101,12 +114,6 @@ class StoreContract(
         store.close()
         store.close()
 
-    def test_drop_may_be_repeated_and_follow_close(self, store: Store) -> None:
-        store.close()
-        store.drop()
-        store.drop()
-        store.close()
-
     def test_a_closed_handle_does_not_close_the_others(
         self, store: Store, other: Store, author: Author, run: RunRecord
     ) -> None:
@@ -114,15 +121,9 @@ class StoreContract(
         assert store.get("run") == run
         make(store, author.create("still open"))
 
-    @pytest.mark.parametrize("way", ["close", "drop"])
-    @pytest.mark.parametrize(
-        "use",
-        USES,
-    )
-    def test_a_closed_handle_refuses_everything(
-        self, store: Store, author: Author, held: RunRecord, way: str, use: str
-    ) -> None:
-        getattr(store, way)()
+    @pytest.mark.parametrize("use", USES)
+    def test_a_closed_handle_refuses_everything(self, store: Store, author: Author, held: RunRecord, use: str) -> None:
+        store.close()
         with pytest.raises(StoreUnusable):
             self.use(store, author, held, use)
 
@@ -148,8 +149,9 @@ class StoreContract(
             "append": lambda: store.apply([author.append(held, Kind.DONE)]),
             "claim": lambda: store.claim(held.uid, "west"),
             "post": lambda: write_one(store, Post(held.uid, item("k"))),
-            "enlist": lambda: store.enlist("south", LEASE),
+            "first beat": lambda: store.beat("south", LEASE),
             "beat": lambda: store.beat("east", LEASE),
+            "retire": lambda: store.beat("east", 0),
             "delete": lambda: store.delete(held.uid),
             "sweep": lambda: store.sweep([held]),
             "rewrap": lambda: write_one(store, Rewrap(held.uid, b"", "k", b"")),
@@ -207,10 +209,7 @@ class StoreContract(
 class ProcessStoreContract(StoreContract):
     """The promises of a store whose handle is bound to its process: about `os.fork`."""
 
-    @pytest.mark.parametrize(
-        "use",
-        USES,
-    )
+    @pytest.mark.parametrize("use", USES)
     def test_a_handle_refuses_everything_in_a_forked_child(
         self, store: Store, author: Author, held: RunRecord, use: str
     ) -> None:
@@ -237,25 +236,18 @@ class FileStoreContract(ProcessStoreContract):
     """The promises of a store that keeps files: also about processes that are killed."""
 
     def test_what_a_killed_process_held_may_be_claimed_at_once(
-        self, store: Store, other: Store, run: RunRecord
-    ) -> None:
-        held = other.claim(run.uid, "north")
-        other.drop()
-        assert store.find(Filter(orphaned=True)) == [held]
-        assert store.claim(run.uid, "east").epoch == held.epoch + 1
-
-    def test_a_forked_child_may_open_the_store_again(
         self, store: Store, place: Path, clock: ManualClock, author: Author, run: RunRecord
     ) -> None:
         def child() -> None:
             again = self.open_store(place, clock)
-            again.enlist("south", LEASE)
+            again.beat("south", LEASE)
             held = again.claim(run.uid, "south")
             put(again, author.append(held, Kind.DONE))
             os._exit(0)  # as if it was killed: nothing is given up
 
         assert in_child(child) == 0
         assert len(store.read(run.uid, 0, ALL)) == 2
+        assert ids(store.find(Filter(orphaned=True))) == ["run"]
         assert store.claim(run.uid, "east").epoch == run.epoch + 2
 
 

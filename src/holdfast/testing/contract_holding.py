@@ -154,9 +154,9 @@ class HoldingContract(Opening):
         self, store: Store, other: Store, author: Author, clock: ManualClock, busy: RunRecord, by: str
     ) -> None:
         clock.advance(LEASE * 2)
-        handle = {"store": store, "other": other}[by]
-        handle.beat("west", LEASE)
-        taken = handle.claim(busy.uid, "west")
+        handle, worker = {"store": (store, "west"), "other": (other, "north")}[by]
+        handle.beat(worker, LEASE)
+        taken = handle.claim(busy.uid, worker)
         refused(store, author.append(busy, Kind.DONE))
         put(handle, author.append(taken, Kind.DONE))
         refused(store, author.append(busy, Kind.DONE))
@@ -190,7 +190,7 @@ class HoldingContract(Opening):
         refused(store, author.append(replace(after(mine, write), uid=busy.uid, id=busy.id), Kind.DONE))
 
     def test_a_run_of_a_retired_worker_may_be_claimed_at_once(self, store: Store, held: RunRecord) -> None:
-        store.retire("east")
+        store.beat("east", 0)
         assert store.claim(held.uid, "west").worker == "west"
 
     def test_a_run_of_an_unknown_worker_may_be_claimed(self, store: Store, author: Author) -> None:
@@ -252,9 +252,9 @@ class HoldingContract(Opening):
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
         put(store, author.append(held, change=Change(status=Status.BLOCKED, release=True, reason="see line 7")))
-        store.enlist("west", 60)
+        store.beat("west", 60)
         store.claim(held.uid, "west", ANY)
-        store.retire("west")
+        store.beat("west", 0)
         with pytest.raises(RunBlocked, match="see line 7"):
             store.claim(held.uid, "north")
 
@@ -308,8 +308,8 @@ class HoldingContract(Opening):
         for alone, count in [(False, 1), (False, SUSPECT), (False, SUSPECT), (True, 3), (False, 3), (True, 4)]:
             worker = "west" if held.worker == "east" else "east"
             assert held.worker is not None
-            store.retire(held.worker)
-            store.enlist(worker, LEASE)
+            store.beat(held.worker, 0)
+            store.beat(worker, LEASE)
             held = store.claim(held.uid, worker, alone=alone)
             assert (held.crashes, held.crashed_at) == (count, 0)
             assert other.get(uid=held.uid) == held
@@ -319,8 +319,8 @@ class HoldingContract(Opening):
     ) -> None:
         for n, worker in enumerate(["west", "east"], 1):
             assert held.worker is not None
-            store.retire(held.worker)
-            store.enlist(worker, LEASE)
+            store.beat(held.worker, 0)
+            store.beat(worker, LEASE)
             held = store.claim(held.uid, worker)
             assert (held.crashes, held.crashed_at) == (n, n - 1)
             put(store, author.append(held, Kind.INTENDED, change=Change(stays=True)))
@@ -333,17 +333,17 @@ class HoldingContract(Opening):
     def test_a_holder_that_wrote_before_it_died_begins_the_count_anew(
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
-        store.retire("east")
+        store.beat("east", 0)
         held = store.claim(held.uid, "west")
         put(store, author.append(held, Kind.DONE))
-        store.retire("west")
-        store.enlist("east", LEASE)
+        store.beat("west", 0)
+        store.beat("east", LEASE)
         held = store.claim(held.uid, "east")
         assert (held.crashes, held.crashed_at) == (1, 1)
 
     def test_a_release_after_progress_ends_the_count(self, store: Store, author: Author, held: RunRecord) -> None:
         """A release without a new entry does not: the run may be what kills its holders, whoever tries it next."""
-        store.retire("east")
+        store.beat("east", 0)
         held = store.claim(held.uid, "west")
         put(store, author.append(held, change=Change(status=Status.READY, release=True)))
         held = store.claim(held.uid, "west")
@@ -367,7 +367,7 @@ class HoldingContract(Opening):
         assert other.find(Filter(orphaned=True)) == [held]
 
     def test_a_run_of_a_retired_worker_is_an_orphan(self, store: Store, held: RunRecord) -> None:
-        store.retire("east")
+        store.beat("east", 0)
         assert store.find(Filter(orphaned=True)) == [held]
 
     def test_a_run_that_nobody_holds_is_no_orphan(self, store: Store, clock: ManualClock, run: RunRecord) -> None:
@@ -382,7 +382,7 @@ class HoldingContract(Opening):
         assert store.find(Filter(orphaned=True)) == []
 
     def test_an_orphan_that_is_claimed_is_none_any_more(self, store: Store, held: RunRecord) -> None:
-        store.retire("east")
+        store.beat("east", 0)
         store.claim(held.uid, "west")
         assert store.find(Filter(orphaned=True)) == []
 
@@ -397,13 +397,13 @@ class HoldingContract(Opening):
         assert len(store.find(Filter(orphaned=True), limit=1)) == 1
 
     def test_a_worker_may_be_retired_repeatedly(self, store: Store) -> None:
-        store.retire("east")
-        store.retire("east")
-        store.retire("nobody")
+        store.beat("east", 0)
+        store.beat("east", 0)
+        store.beat("nobody", 0)
 
     def test_a_retired_worker_may_enlist_again(self, store: Store, run: RunRecord) -> None:
-        store.retire("east")
-        store.enlist("east", LEASE)
+        store.beat("east", 0)
+        store.beat("east", LEASE)
         store.claim(run.uid, "east")
         with pytest.raises(Claimed):
             store.claim(run.uid, "west")
@@ -417,13 +417,3 @@ class HoldingContract(Opening):
         with pytest.raises(Claimed):
             store.claim(ours.uid, "west")
         assert store.claim(theirs.uid, "west").worker == "west"
-
-    def test_what_a_dropped_handle_held_may_be_claimed_when_its_lease_is_over(
-        self, store: Store, other: Store, clock: ManualClock, run: RunRecord
-    ) -> None:
-        held = other.claim(run.uid, "north")
-        other.drop()
-        clock.advance(LEASE)
-        store.beat("east", LEASE)
-        assert store.find(Filter(orphaned=True)) == [held]
-        assert store.claim(run.uid, "east").epoch == held.epoch + 1

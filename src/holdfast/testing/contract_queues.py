@@ -207,7 +207,7 @@ class QueueContract:
         self.enqueued(store, author, "new", priority=9)
         left = store.claim(self.enqueued(store, author, "left").uid, "west")
         other.claim(self.enqueued(store, author, "living").uid, "north")
-        store.retire("west")
+        store.beat("west", 0)
         taken = store.take(order())
         assert ids(taken) == ["left", "new"]
         assert (taken[0].epoch, taken[0].worker, taken[0].crashes) == (left.epoch + 1, "east", 1)
@@ -233,35 +233,35 @@ class QueueContract:
             store.claim(self.enqueued(store, author, id, **facts).uid, "west")
         blocked = store.claim(self.enqueued(store, author, "blocked").uid, "west")
         put(store, author.append(blocked, change=Change(status=Status.BLOCKED)))
-        store.retire("west")
+        store.beat("west", 0)
         assert store.take(order()) == []
 
     def test_of_runs_that_keep_killing_only_so_many_are_taken(self, store: Store, author: Author) -> None:
         made = self.many_enqueued(store, author, "a", "b", "sound")
         for n in range(3):
             for record in made[:2]:
-                store.enlist(f"dying {n}", LEASE)
+                store.beat(f"dying {n}", LEASE)
                 store.claim(record.uid, f"dying {n}")
-                store.retire(f"dying {n}")
+                store.beat(f"dying {n}", 0)
         assert ids(store.take(order(suspects=0))) == ["sound"]
         assert ids(store.take(order())) == ["a"]
         assert ids(store.take(order())) == ["b"]
 
     def test_one_that_keeps_killing_is_taken_alone_by_who_executes_nothing(self, store: Store, author: Author) -> None:
         made = self.many_enqueued(store, author, "new", "left", "a", "b", "c")
-        store.enlist("dead", LEASE)
+        store.beat("dead", LEASE)
         store.claim(made[1].uid, "dead")
         for n in range(3):
             for record in made[2:]:
-                store.enlist(f"dying {n}", LEASE)
+                store.beat(f"dying {n}", LEASE)
                 store.claim(record.uid, f"dying {n}")
-                store.retire(f"dying {n}")
-        store.retire("dead")
+                store.beat(f"dying {n}", 0)
+        store.beat("dead", 0)
         for n, id in enumerate("abcabc"):  # the one that was least often
-            store.enlist(f"alone {n}", LEASE)
+            store.beat(f"alone {n}", LEASE)
             [taken] = store.take(order(worker=f"alone {n}", alone=True))
             assert (taken.id, taken.crashes) == (id, SUSPECT + 1 + n // 3)
-            store.retire(f"alone {n}")
+            store.beat(f"alone {n}", 0)
         assert ids(store.take(order(suspects=0))) == ["left", "new"]
         assert ids(store.take(order(worker="west", alone=True))) == ["a"]
 
@@ -286,7 +286,7 @@ class QueueContract:
         self, store: Store, other: Store, author: Author
     ) -> None:
         workers = [(store, "east"), (store, "west"), (other, "north"), (other, "south")]
-        other.enlist("south", LEASE)
+        other.beat("south", LEASE)
         for n in range(6):
             for _, name in workers:
                 self.enqueued(store, author, f"{n} {name}", workflow=name, queue=f"q{n}")
@@ -353,8 +353,8 @@ class QueueContract:
         assert store.counts(10) == {**nothing, Status.READY: 2, Status.WAITING: 1}
 
     def test_the_workers_that_have_registered(self, store: Store, other: Store, clock: ManualClock) -> None:
-        store.enlist("long", 60)
-        other.enlist("brief", 1)
+        store.beat("long", 60)
+        other.beat("brief", 1)
         now = clock.now()
         assert [one.worker for one in store.workers()] == sorted(one.worker for one in store.workers())
         found = {one.worker: one for one in store.workers()}
@@ -364,7 +364,7 @@ class QueueContract:
         clock.advance(2)
         alive = {one.worker: one.alive for one in store.workers()}
         assert (alive["long"], alive["brief"]) == (True, False)
-        store.retire("long")
+        store.beat("long", 0)
         assert "long" not in [one.worker for one in other.workers()]
 
     # --- documents
@@ -466,7 +466,7 @@ class QueueContract:
         self.enqueued(store, author, "run")
         [first] = store.take(order())
         clock.advance(LEASE + 1)
-        store.enlist("west", LEASE)
+        store.beat("west", LEASE)
         [second] = store.take(order(worker="west"))
         assert second.epoch == first.epoch + 1
         late: Append = author.append(first, Kind.DONE)

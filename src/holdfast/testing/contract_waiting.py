@@ -413,7 +413,7 @@ class WaitingContract(Opening):
             "claim": lambda: handle.claim(free.uid, "west"),
             "post": lambda: write_one(handle, Post(free.uid, item("k"))),
             "adopt": lambda: write_one(handle, Adopt(record, entries)),
-            "retire": lambda: handle.retire("west"),
+            "retire": lambda: handle.beat("west", 0),
         }
         before = store.version()
         changes[use]()

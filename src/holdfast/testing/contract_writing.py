@@ -201,7 +201,7 @@ class WritingContract(Opening):
         refused(store, author.append(held, Kind.DONE))
 
     def test_append_after_another_claim_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.retire("east")
+        store.beat("east", 0)
         store.claim(held.uid, "west")
         refused(store, author.append(held, Kind.DONE))
 
@@ -322,9 +322,9 @@ class WritingContract(Opening):
     def test_a_run_that_took_the_place_of_a_deleted_one_is_not_written_to(self, store: Store, author: Author) -> None:
         old = store.claim(make(store, author.create("old")).uid, "east")
         put(store, author.append(old, Kind.DONE))
-        store.retire("east")
+        store.beat("east", 0)
         store.delete(old.uid)
-        store.enlist("east", LEASE)
+        store.beat("east", LEASE)
         new = store.claim(make(store, author.create("new")).uid, "east")
         refused(store, author.append(replace(new, uid=old.uid, id="old"), Kind.DONE))
         assert len(store.read(new.uid, 0, ALL)) == 1

@@ -286,17 +286,9 @@ class CrashStore:
         self._after("put_document")
         return put
 
-    def enlist(self, worker: str, lease: float) -> None:
-        self._before("enlist").enlist(worker, lease)
-        self._after("enlist")
-
     def beat(self, worker: str, lease: float) -> None:
         self._before("beat").beat(worker, lease)
         self._after("beat")
-
-    def retire(self, worker: str) -> None:
-        self._before("retire").retire(worker)
-        self._after("retire")
 
     def sweep(self, records: Sequence[RunRecord]) -> set[str]:
         gone = self._before("sweep").sweep(records)
@@ -313,4 +305,5 @@ class CrashStore:
         self._after("close")
 
     def drop(self) -> None:
-        self.store.drop()
+        """Give the store up as a killed process does, if it can; else close it."""
+        getattr(self.store, "drop", self.store.close)()

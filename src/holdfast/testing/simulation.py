@@ -187,11 +187,6 @@ class TurnStore:
         self.actor.after("claim")
         return record
 
-    def enlist(self, worker: str, lease: float) -> None:
-        self.actor.turn("enlist")
-        self.raw.enlist(worker, lease)
-        self._ledger.until[worker] = self.clock.now() + round(lease * 1_000_000)
-
     def beat(self, worker: str, lease: float) -> None:
         self.actor.turn("beat")
         self.raw.beat(worker, lease)
@@ -395,7 +390,7 @@ class Simulation:
         self.actors.remove(actor)
         worker = actor.hf.client.engine.worker.name
         if self.random.random() < 0.5:
-            self.raw.retire(worker)
+            self.raw.beat(worker, 0)
             self.ledger.until.pop(worker, None)
         if actor.name == "person":
             self.actors.append(Actor(self, "person", self._visit))

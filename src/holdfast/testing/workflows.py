@@ -28,7 +28,6 @@ from holdfast.kernel.model import ENDED, Adopt, Append, Create, Filter, Post, Ru
 from holdfast.kernel.rules import Outcome, wake_time
 from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.crash import Crash, CrashDisk, CrashSqliteStore, CrashStore, Fuse
 from holdfast.testing.still import open_still
@@ -242,7 +241,7 @@ class Trial:
         if self._before is not None:
             self._before()
 
-    def _open(self, fuse: Fuse) -> Store:
+    def _open(self, fuse: Fuse) -> CrashSqliteStore | FilesStore | CrashStore:
         place = os.path.join(self._folder, str(self._number))
         if self._on == "sqlite":
             return CrashSqliteStore(place + ".db", fuse, durability="normal", clock=self.clock)

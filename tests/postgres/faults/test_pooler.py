@@ -65,7 +65,7 @@ def test_settings_of_ours_hold_in_every_transaction_that_writes(
     bouncer = Bouncer(database, more)
     store = PostgresStore(bouncer.url(database), clock=clock)
     try:
-        store.enlist("east", LEASE)
+        store.beat("east", LEASE)
         runs = [store.claim(make(store, author.create(f"run {n}")).uid, "east") for n in range(3)]
         for some in (runs[:1], runs):
             writes = [author.append(run, Kind.DONE) for run in some]

@@ -135,11 +135,12 @@ class FilesStore:
         try:
             if self._root.usable:
                 for worker in self._locks.workers():
-                    self.retire(worker)
+                    self._retire(worker)
         finally:
             self.drop()
 
     def drop(self) -> None:
+        """Give up all resources as a killed process does: nothing is written, and its workers are dead."""
         self._root.give_up("it is closed")
         self._locks.drop()
 
@@ -444,21 +445,26 @@ class FilesStore:
             folder.put(RunFile(record, contents.posted))
             return True
 
-    def enlist(self, worker: str, lease: float) -> None:
-        with self._root.translated():
-            self._locks.hold(worker)
-            for gone in self._locks.ended():
-                with suppress(FileNotFoundError):
-                    self._disk.unlink(self._in("workers", gone + ".json"))
-                self._locks.release(gone)
-        self.beat(worker, lease)
-
     def beat(self, worker: str, lease: float) -> None:
+        if not lease:
+            self._retire(worker)
+            return
         with self._root.translated(), self._beating:
-            self._locks.restore(worker)
+            if worker in self._locks.workers():
+                self._locks.restore(worker)
+            else:
+                self._enlist(worker)
             # Not synced: no worker lives on after a power failure.
             term = term_text(Term.of(self.clock, lease))
             replace_file(self._disk, self._in("workers", worker + ".json"), term, sync=False)
+
+    def _enlist(self, worker: str) -> None:
+        """Take the lock of a new worker, and forget those whose processes have ended."""
+        self._locks.hold(worker)
+        for gone in self._locks.ended():
+            with suppress(FileNotFoundError):
+                self._disk.unlink(self._in("workers", gone + ".json"))
+            self._locks.release(gone)
 
     def workers(self) -> list[Enlisted]:
         with self._root.translated():
@@ -470,7 +476,7 @@ class FilesStore:
                 raise StoreDamaged(self.place, f"a file in workers/ is damaged ({damage}); remove it") from None
             return [term.enlisted(name, self.clock, self._locks.is_running(name)) for name, term in terms.items()]
 
-    def retire(self, worker: str) -> None:
+    def _retire(self, worker: str) -> None:
         with self._changing():
             with suppress(FileNotFoundError):
                 self._disk.unlink(self._in("workers", worker + ".json"))

@@ -82,7 +82,7 @@ class Batch:
             self.records[row[1]] = record
             if isinstance(record, RunRecord):
                 self._before[record.uid] = record
-            if not row[22]:
+            if not row[22] and type(row[2]) is str:
                 self.ids[given(row[2])] = row[1]
         self.ancestors = {uid for uid, _ in found.get("ancestors", ())}
         for uid, key, wakes in found.get("mail", ()):

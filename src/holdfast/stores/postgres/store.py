@@ -159,6 +159,7 @@ class PostgresStore:
         self.drop()
 
     def drop(self) -> None:
+        """Give up all resources as a killed process does: nothing is written, and its leases end by themselves."""
         self._news.stop()
         self._link.close()
 
@@ -459,12 +460,11 @@ class PostgresStore:
     def _update(self, record: RunRecord) -> tuple[str, Any]:
         return self._q["update_run"], (*changing(record), record.uid)
 
-    def enlist(self, worker: str, lease: float) -> None:
-        self.beat(worker, lease)
-        self._enlisted.add(worker)
-        self._link.ask(f"{self._q['forget_the_dead']} RETURNING 1", self._at())
-
     def beat(self, worker: str, lease: float) -> None:
+        if not lease:
+            self._enlisted.discard(worker)
+            self._retire([worker])
+            return
         values = self._at(worker=kept(worker), lease=int(lease * 1_000_000), **self._stale())
         known = self._until.get(worker, 0)
         before, until, stale = self._learn(self._q["beat"], values)
@@ -472,6 +472,9 @@ class PostgresStore:
             self._link.unusable = REPLACED
             self._link.check_usable()
         self._until[worker] = max(until, self._until.get(worker, 0))
+        if worker not in self._enlisted:
+            self._enlisted.add(worker)
+            self._link.ask(f"{self._q['forget_the_dead']} RETURNING 1", self._at())
         try:
             if stale:
                 self._end_stale()
@@ -498,10 +501,6 @@ class PostgresStore:
         if isinstance(self.clock, ServerClock):
             self.clock.learn(asked, now, time.time_ns() // 1000)
         return others
-
-    def retire(self, worker: str) -> None:
-        self._enlisted.discard(worker)
-        self._retire([worker])
 
     def _retire(self, workers: list[str]) -> None:
         def act(conn: Connection, again: bool) -> None:

@@ -120,7 +120,7 @@ class SqliteStore(SqliteFile):
             if self._unusable is None:
                 with self._lock, self._read_lock:
                     for worker in self._locks.workers():
-                        self.retire(worker)
+                        self._retire(worker)
                     if self._presence is not None:
                         self._presence.leave()
         finally:
@@ -479,27 +479,31 @@ class SqliteStore(SqliteFile):
             self._put(woken(record))
         return True
 
-    def enlist(self, worker: str, lease: float) -> None:
+    def beat(self, worker: str, lease: float) -> None:
+        if not lease:
+            self._retire(worker)
+            return
+        if worker in self._locks.workers():
+            self._restore_locks(worker)
+        else:
+            self._enlist(worker)
+        with self._writing():
+            self._db.execute(Q["beat"], worker_row(worker, Term.of(self.clock, lease)))
+
+    def _enlist(self, worker: str) -> None:
+        """Take the lock of a new worker, and forget those whose processes have ended."""
         with self._translated():
             self._locks.hold(worker)
             gone = self._locks.ended()
         self._stamp_file()
-        with self._writing():
-            self._db.executemany(Q["retire"], [(name,) for name in gone])
-            self._beat(worker, lease)
+        if gone:
+            with self._writing():
+                self._db.executemany(Q["retire"], [(name,) for name in gone])
         with self._translated():
             for name in gone:
                 self._locks.release(name)
 
-    def beat(self, worker: str, lease: float) -> None:
-        self._restore_locks(worker)
-        with self._writing():
-            self._beat(worker, lease)
-
-    def _beat(self, worker: str, lease: float) -> None:
-        self._db.execute(Q["beat"], worker_row(worker, Term.of(self.clock, lease)))
-
-    def retire(self, worker: str) -> None:
+    def _retire(self, worker: str) -> None:
         with self._writing():
             self._db.execute(Q["retire"], (worker,))
         self._locks.release(worker)
