@@ -7,6 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import AsyncRun, Holdfast, LeaseLost, StoreFull, UsageError
+from holdfast.testing.contract_author import delete
 
 undone: list[str] = []
 
@@ -211,6 +212,6 @@ def test_a_holder_whose_run_was_deleted_since_has_lost_it(hf: Holdfast) -> None:
     with run.claim():
         assert run.held.lease is not None
         hf.client.store.beat(run.held.lease.record.worker or "", 0)
-        hf.client.store.delete(run.uid)
+        delete(hf.client.store, run.uid)
         with pytest.raises(LeaseLost):
             run.save({"n": 2})

@@ -19,6 +19,7 @@ from holdfast.kernel.model import Change, Filter, Item, Post, Status
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FilesStore
 from holdfast.stores.protocol import write_one
+from holdfast.testing.contract_author import delete
 
 
 def erased(seq: int, payload: bytes) -> tuple[int, bytes]:
@@ -66,10 +67,10 @@ class Story:
             ),
             lambda: driver.fork(run(), 4, "b"),
             lambda: driver.append(run(), change=Change(status=Status.COMPLETED, release=True)),
-            lambda: store.delete(run().uid),
+            lambda: delete(store, run().uid),
             lambda: driver.create("a", uid="00000000000000000000000b"),
-            lambda: store.delete(run("b").uid),
-            lambda: store.delete(run("a").uid),
+            lambda: delete(store, run("b").uid),
+            lambda: delete(store, run("a").uid),
         ]
 
 
@@ -162,7 +163,7 @@ def go_on(root: Path, drive: type, n: int) -> None:
     for step in story.steps()[n : n + 4]:
         with suppress(LeaseLost, Claimed, RunNotFound):  # a step that was made before the crash cannot be repeated
             step()
-    assert story.store.delete(story.driver.create("the next one").uid)
+    assert delete(story.store, story.driver.create("the next one").uid)
     assert leftovers(root) == []
     look(root)
     story.store.close()

@@ -13,6 +13,7 @@ from holdfast.kernel.journal import payload_digest, verify
 from holdfast.kernel.model import Change, Filter, Item, Post, Status
 from holdfast.stores.files.store import FilesStore
 from holdfast.stores.protocol import write_one
+from holdfast.testing.contract_author import delete
 
 
 def only(folder: Path) -> Path:
@@ -55,7 +56,7 @@ def test_ids_never_meet_and_never_leave_the_root(driver, root):
     assert {id: again.get(id) for id in STRANGE} == made
     assert {record.id for record in again.find(Filter(), limit=100)} == set(STRANGE)
     for record in made.values():
-        assert driver.store.delete(record.uid)
+        assert delete(driver.store, record.uid)
     assert list((root / "runs").iterdir()) == []
 
 
@@ -175,8 +176,8 @@ def test_forks_share_until_the_last_one_goes(driver, root):
     run = driver.append(run, b"4", change=Change(status=Status.COMPLETED, release=True))
     child = driver.fork(run, 2, "b")
     grandchild = driver.fork(child, 3, "c")
-    assert driver.store.delete(run.uid)
-    assert driver.store.delete(child.uid)
+    assert delete(driver.store, run.uid)
+    assert delete(driver.store, child.uid)
     assert (driver.store.get("a"), driver.store.get("b")) == (None, None)
     fresh = FilesStore(str(root))
     assert [entry.payload for entry in fresh.read(run.uid, 0, 9)] == [b"{}", b"1", b"2", b"3", b"4"]
@@ -184,8 +185,8 @@ def test_forks_share_until_the_last_one_goes(driver, root):
     again = driver.create("a")  # the id is free
     assert fresh.get("a") == again
     assert fresh.get(uid=run.uid).hidden
-    assert driver.store.delete(grandchild.uid)
-    assert not driver.store.delete(grandchild.uid)
+    assert delete(driver.store, grandchild.uid)
+    assert not delete(driver.store, grandchild.uid)
     assert os.listdir(root / "hidden") == []
     assert fresh.get(uid=run.uid) is None
     assert fresh.get("a") == again
@@ -196,7 +197,7 @@ def test_a_lost_cause_fork_does_not_keep_its_parent(driver, root):
     folder = only(root / "runs")
     (folder / "forks").mkdir()
     (folder / "forks" / "0123456789abcdef01234567").write_text("never came to be")
-    assert driver.store.delete(run.uid)
+    assert delete(driver.store, run.uid)
     assert os.listdir(root / "hidden") == []
 
 

@@ -411,7 +411,7 @@ class Twin:
             result = getattr(store, name)(*args, **more)
         except HoldfastError as error:
             return type(error)
-        if name == "apply":
+        if name in ("apply", "delete"):
             return [type(outcome) if isinstance(outcome, HoldfastError) else outcome for outcome in result]
         return result
 
@@ -456,7 +456,7 @@ def test_it_answers_as_the_store_in_memory_does(root, drive, seed):
                 item = Item(key, "message", n, b"%d" % n, wakes=rng.random() < 0.5)
                 twin.do("apply", [Post(rng.choice(visible).uid, item)])
             case 9 if record and rng.random() < 0.5:
-                twin.do("delete", record.uid, expected=rng.choice([None, record]))
+                twin.do("delete", [record])
             case 10:
                 twin.do("beat", rng.choice(workers), rng.choice([-1.0, 50.0]))
                 if record:
@@ -472,7 +472,7 @@ def test_it_answers_as_the_store_in_memory_does(root, drive, seed):
     for record in sorted(twin.memory.find(Filter(), limit=1000), key=lambda record: rng.random()):
         twin.do("beat", "w0", -1.0)
         twin.do("beat", "w1", -1.0)
-        twin.do("delete", record.uid)
+        twin.do("delete", [twin.memory.get(uid=record.uid)])
         twin.compare()
     assert os.listdir(root / "runs") == os.listdir(root / "hidden") == []
     twin.files.close()

@@ -173,7 +173,7 @@ def attempts(hf: Holdfast, known: dict[str, str]) -> Iterator[tuple[str, Callabl
     yield "rollback", lambda: hf.get("victim").rollback(to=1)
     yield "cancel", lambda: hf.get("open").cancel()
     yield "redact", lambda: hf.get("victim").redact()
-    yield "sweep", lambda: store.sweep([record for uid in known.values() if (record := store.get(uid=uid))])
+    yield "delete many", lambda: store.delete([record for uid in known.values() if (record := store.get(uid=uid))])
     for id in ("grandchild", "fork", "victim", "done"):
         yield f"delete {id}", lambda id=id: hf.get(id).delete()
 

@@ -12,7 +12,7 @@ from holdfast.kernel.model import ENDED, Change, Limits, Order, Post, RunRecord,
 from holdfast.stores import Store, open_store
 from holdfast.stores.protocol import find_document, write_one
 from holdfast.testing import ManualClock
-from holdfast.testing.contract_author import LEASE, Author, item, make, put
+from holdfast.testing.contract_author import LEASE, Author, delete, item, make, put
 
 QUEUES, LANES, WORKFLOWS = ("p", "q", "r"), (None, "a", "b", "c"), ("v", "w")
 
@@ -121,7 +121,7 @@ class History:
         free = [uid for uid in self.known if all(record.uid != uid for record in self.held)]
         if free:
             uid = self.dice.choice(free)
-            assert len({store.delete(uid) for store in self.both}) == 1
+            assert len({delete(store, uid) for store in self.both}) == 1
             self.known.remove(uid)
 
     def write(self) -> None:

@@ -18,7 +18,7 @@ from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.postgres.url import settings_of
 from holdfast.stores.protocol import READER, WRITER, write_one
 from holdfast.testing import ManualClock
-from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
+from holdfast.testing.contract_author import LEASE, Author, after, delete, item, make, put
 
 Sql = Callable[..., list[Any]]
 
@@ -173,7 +173,7 @@ def test_a_schema_may_have_any_name(postgres_schemas: Schemas) -> None:
             assert len(store.find(Filter(tags=()))) == 1
             assert (store.look(["q"], ["w"]).due, store.find(Filter(orphaned=True))) == ([], [])
             store.beat("east", 0)
-            assert store.delete(held.uid)
+            assert delete(store, held.uid)
             store.close()
         finally:
             postgres_schemas.execute('DROP SCHEMA "{}" CASCADE'.format(name.replace('"', '""')))

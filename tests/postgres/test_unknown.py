@@ -15,7 +15,7 @@ from holdfast.stores.postgres import connections, stuck_calls
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.protocol import find_document, write_one
 from holdfast.testing import ManualClock
-from holdfast.testing.contract_author import ALL, LEASE, Author, after, item, make, put, snapshot
+from holdfast.testing.contract_author import ALL, LEASE, Author, after, delete, item, make, put, snapshot
 
 SWALLOWED = "tests/postgres/test_unknown.py::test_a_step_is_written_once"
 HOWS = [pytest.param("before", marks=pytest.mark.slow(covered_by=SWALLOWED)), "after", "swallow"]
@@ -182,9 +182,9 @@ def test_an_item_is_posted_once(
 @pytest.mark.parametrize("how", HOWS)
 def test_a_run_is_deleted_once(far: PostgresStore, proxy: Proxy, run: RunRecord, how: str) -> None:
     proxy.lose(b"COMMIT\0", how)
-    assert far.delete(run.uid)
+    assert delete(far, run.uid)
     assert proxy.struck.is_set()
-    assert not far.delete(run.uid)
+    assert not delete(far, run.uid)
     with pytest.raises(RunNotFound):
         far.claim(run.uid, "far")
 

@@ -7,7 +7,6 @@ and deletion are in one place.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from itertools import pairwise
 from typing import Protocol
 
@@ -286,26 +285,31 @@ def outlook(
     return Outlook(due[:limit], min(wakes, default=None))
 
 
-def may_delete(record: RunRecord, *, holder_alive: bool, expected: RunRecord | None) -> bool:
-    """Whether the run may be deleted; raises `Claimed` if a live holder has it, `Moved` while it is being moved."""
-    if expected is not None and _state_of(expected) != _state_of(record):
+def may_delete(record: RunRecord, expected: RunRecord, *, holder_alive: bool) -> bool:
+    """Whether the run is as it was read, and so may be deleted.
+
+    Raises `Claimed` if a live holder has it, `Moved` while it is being moved: which of the two counts is not settled
+    yet. A copy that is known as one may be deleted.
+    """
+    if _state_of(expected) != _state_of(record):
         return False
     if record.worker is not None and holder_alive:
         raise Claimed(record.id, f"held by {record.worker}, so it cannot be deleted now")
-    is_known_copy = record.was is Status.AWAY and expected is not None and expected.was is Status.AWAY
-    if record.was is not None and not is_known_copy:  # which of the two counts is not settled yet
+    is_known_copy = record.was is Status.AWAY and expected.was is Status.AWAY
+    if record.was is not None and not is_known_copy:
         raise moved(record)
     return True
 
 
-def swept(records: Sequence[RunRecord], delete: Callable[[str, RunRecord], bool]) -> set[str]:
-    """The uids of those that could be deleted: the others are held, being moved, or damaged, and stay."""
-    gone: set[str] = set()
+def each_deleted(records: Sequence[RunRecord], delete: Callable[[RunRecord], bool]) -> list[bool | HoldfastError]:
+    """What `Store.delete` gives, for a store that deletes them one after the other."""
+    outcomes: list[bool | HoldfastError] = []
     for record in records:
-        with suppress(Claimed, Moved, RunDamaged):
-            if delete(record.uid, record):
-                gone.add(record.uid)
-    return gone
+        try:
+            outcomes.append(delete(record))
+        except (Claimed, Moved, RunDamaged) as refused:
+            outcomes.append(refused)
+    return outcomes
 
 
 def _state_of(record: RunRecord) -> tuple[int, int, Status]:

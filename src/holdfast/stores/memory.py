@@ -47,6 +47,7 @@ from holdfast.kernel.rules import (
     conflict,
     continues,
     due_order,
+    each_deleted,
     end_refusal,
     ending,
     is_due,
@@ -56,7 +57,6 @@ from holdfast.kernel.rules import (
     new_version,
     outlook,
     refusal,
-    swept,
     taken_item,
     woken,
 )
@@ -317,24 +317,24 @@ class MemoryStore:
         term = self._shelf.workers.get(worker)
         return term is not None and term.is_live(self.clock, running=True)
 
-    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
+    def delete(self, records: Sequence[RunRecord]) -> list[bool | HoldfastError]:
         with self._changing():
-            journal = self._shelf.journals.get(uid)
-            if journal is None or journal.record.hidden:
-                return False
-            record = journal.record
-            alive = record.worker is not None and self._alive(record.worker)
-            if not may_delete(record, holder_alive=alive, expected=expected):
-                return False
-            del self._shelf.ids[record.id]
-            journal.record = replace(record, hidden=True, worker=None)
-            journal.inbox.clear()
-            journal.taken.clear()
-            self._sweep(uid, *(link.uid for link in reversed(record.lineage)))
-            return True
+            return each_deleted(records, self._delete)
 
-    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        return swept(records, lambda uid, record: self.delete(uid, expected=record))
+    def _delete(self, expected: RunRecord) -> bool:
+        journal = self._shelf.journals.get(expected.uid)
+        if journal is None or journal.record.hidden:
+            return False
+        record = journal.record
+        alive = record.worker is not None and self._alive(record.worker)
+        if not may_delete(record, expected, holder_alive=alive):
+            return False
+        del self._shelf.ids[record.id]
+        journal.record = replace(record, hidden=True, worker=None)
+        journal.inbox.clear()
+        journal.taken.clear()
+        self._sweep(record.uid, *(link.uid for link in reversed(record.lineage)))
+        return True
 
     def _sweep(self, *uids: str) -> None:
         """Remove those of the journals that are hidden and that no fork shares any longer."""

@@ -124,17 +124,11 @@ class Store(Protocol):
     def workers(self) -> list[Enlisted]:
         """The workers that have registered and not retired, by name."""
 
-    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
-        """Delete a run, or hide it while forks share its entries. False if it was gone.
+    def delete(self, records: Sequence[RunRecord]) -> list[bool | HoldfastError]:
+        """Delete the runs that are still as they were read, or hide those whose entries forks share.
 
-        Raises `Claimed` while a live worker holds it, `Moved` while it is being moved. With ``expected``, nothing is
-        done (and False returned) when the run was claimed or written to since that record was read.
-        """
-
-    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        """Delete those of the runs that are still as they were read and that nobody holds; the uids of those deleted.
-
-        It is cheaper than to `delete` each, where runs are many. One that shares entries with others may be left.
+        For each: whether it was deleted, or why not (`Claimed` while a live worker holds it, `Moved` while it is being
+        moved, `RunDamaged`). False means that it is gone, or was claimed or written to since.
         """
 
     def documents(self, kind: str, name: str | None = None) -> list[Document]:

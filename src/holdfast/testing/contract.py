@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import Claimed, StoreUnusable
 from holdfast.kernel.model import Adopt, EndMove, Filter, Kind, Post, Rewrap, RunRecord
@@ -42,22 +43,10 @@ from holdfast.testing.contract_waiting import WaitingContract
 from holdfast.testing.contract_writing import WritingContract
 
 USES = (
-    *("get", "get by uid", "find", "orphans", "read", "inbox", "taken", "look", "version"),
-    *("take", "backlog", "document", "documents", "put_document"),
-    *(
-        "create",
-        "append",
-        "post",
-        "rewrap",
-        "adopt",
-        "end move",
-        "claim",
-        "first beat",
-        "beat",
-        "retire",
-        "delete",
-        "sweep",
-    ),
+    *("get", "get by uid", "find", "orphans", "read", "inbox", "taken", "look", "backlog", "counts", "version"),
+    *("workers", "document", "documents", "put_document"),
+    *("create", "append", "post", "rewrap", "adopt", "end move"),
+    *("claim", "take", "first beat", "beat", "retire", "delete", "delete many"),
 )
 
 
@@ -142,6 +131,8 @@ class StoreContract(
             "version": lambda: store.version(),
             "take": lambda: store.take(order("q")),
             "backlog": lambda: store.backlog(),
+            "counts": lambda: store.counts(9),
+            "workers": lambda: store.workers(),
             "document": lambda: store.documents("k", "n"),
             "documents": lambda: store.documents("k"),
             "put_document": lambda: store.put_document("k", "n", b"1", None),
@@ -152,8 +143,8 @@ class StoreContract(
             "first beat": lambda: store.beat("south", LEASE),
             "beat": lambda: store.beat("east", LEASE),
             "retire": lambda: store.beat("east", 0),
-            "delete": lambda: store.delete(held.uid),
-            "sweep": lambda: store.sweep([held]),
+            "delete": lambda: store.delete([held]),
+            "delete many": lambda: store.delete([held, replace(held, uid="0")]),
             "rewrap": lambda: write_one(store, Rewrap(held.uid, b"", "k", b"")),
             "adopt": lambda: write_one(store, Adopt(record, entries)),
             "end move": lambda: write_one(store, EndMove(held.uid, epoch=held.epoch)),

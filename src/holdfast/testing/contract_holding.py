@@ -18,7 +18,7 @@ from holdfast.kernel.model import Change, Filter, Kind, RunRecord, Status
 from holdfast.kernel.rules import ANY, SUSPECT
 from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.contract_author import ALL, LEASE, Author, Opening, after, ids, make, put, refused
+from holdfast.testing.contract_author import ALL, LEASE, Author, Opening, after, delete, ids, make, put, refused
 
 
 class HoldingContract(Opening):
@@ -263,13 +263,13 @@ class HoldingContract(Opening):
             store.claim("0" * 24, "east")
 
     def test_claim_of_a_deleted_run_is_refused(self, store: Store, run: RunRecord) -> None:
-        store.delete(run.uid)
+        delete(store, run.uid)
         with pytest.raises(RunNotFound):
             store.claim(run.uid, "east", ANY)
 
     def test_claim_of_a_hidden_run_is_refused(self, store: Store, author: Author, run: RunRecord) -> None:
         make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
-        store.delete(run.uid)
+        delete(store, run.uid)
         with pytest.raises(RunNotFound):
             store.claim(run.uid, "east", ANY)
 

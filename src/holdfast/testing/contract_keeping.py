@@ -20,6 +20,7 @@ from holdfast.testing.contract_author import (
     Author,
     Opening,
     after,
+    delete,
     ids,
     item,
     make,
@@ -130,34 +131,34 @@ class KeepingContract(Opening):
 
     def test_delete_removes_everything(self, store: Store, other: Store, author: Author, run: RunRecord) -> None:
         write_one(store, Post(run.uid, item("k")))
-        assert store.delete(run.uid)
+        assert delete(store, run.uid)
         for handle in (store, other):
             assert handle.get("run") is None
             assert snapshot(handle, run.uid) == (None, [], [], [])
             assert handle.find(Filter(hidden=None)) == []
 
     def test_delete_may_be_repeated(self, store: Store, other: Store, run: RunRecord) -> None:
-        assert store.delete(run.uid)
-        assert not store.delete(run.uid)
-        assert not other.delete(run.uid)
+        assert delete(store, run.uid)
+        assert not delete(store, run.uid)
+        assert not delete(other, run.uid)
 
     def test_delete_of_a_run_that_never_was_is_false(self, store: Store) -> None:
-        assert not store.delete("0" * 24)
+        assert not delete(store, "0" * 24)
 
     def test_delete_of_a_live_holders_run_is_refused(self, store: Store, other: Store, held: RunRecord) -> None:
         for handle in (store, other):
             with pytest.raises(Claimed):
-                handle.delete(held.uid)
+                delete(handle, held.uid)
         assert store.get("run") == held
 
     def test_a_run_whose_lease_is_over_may_be_deleted(self, store: Store, clock: ManualClock, held: RunRecord) -> None:
         clock.advance(LEASE)
-        assert store.delete(held.uid)
+        assert delete(store, held.uid)
         assert store.find(Filter(orphaned=True)) == []
 
     def test_the_id_of_a_deleted_run_is_free(self, store: Store, author: Author, run: RunRecord) -> None:
         write_one(store, Post(run.uid, item("k")))
-        store.delete(run.uid)
+        delete(store, run.uid)
         again = make(store, author.create("run"))
         assert again.uid != run.uid
         assert store.get("run") == again
@@ -167,7 +168,7 @@ class KeepingContract(Opening):
     def test_the_id_of_a_hidden_run_is_free(self, store: Store, author: Author, run: RunRecord) -> None:
         first = store.read(run.uid, 0, 0)[0]
         make(store, author.fork(run, first, "fork"))
-        store.delete(run.uid)
+        delete(store, run.uid)
         again = make(store, author.create("run"))
         assert store.get("run") == again
         assert store.read(run.uid, 0, ALL) == [first]
@@ -177,7 +178,7 @@ class KeepingContract(Opening):
     ) -> None:
         put(store, author.append(held, Kind.DONE, change=Change(status=Status.READY, release=True)))
         before = store.get(uid=held.uid)
-        assert not store.delete(held.uid, expected=held)
+        assert not delete(store, held)
         assert store.get(uid=held.uid) == before
 
     def test_delete_does_nothing_if_the_run_was_claimed_since(
@@ -185,34 +186,34 @@ class KeepingContract(Opening):
     ) -> None:
         held = store.claim(run.uid, "east")
         put(store, author.append(held, change=Change(status=Status.READY, release=True)))
-        assert not store.delete(run.uid, expected=run)
+        assert not delete(store, run)
         assert store.get("run") is not None
 
     def test_delete_does_nothing_if_the_run_is_held_since(self, store: Store, run: RunRecord) -> None:
         held = store.claim(run.uid, "east")
-        assert not store.delete(run.uid, expected=run)
+        assert not delete(store, run)
         assert store.get("run") == held
 
     def test_delete_removes_the_run_as_expected(self, store: Store, run: RunRecord) -> None:
-        assert store.delete(run.uid, expected=run)
+        assert delete(store, run)
         assert store.get(uid=run.uid) is None
 
     def test_a_run_with_forks_is_hidden(self, store: Store, author: Author, run: RunRecord) -> None:
         entries = store.read(run.uid, 0, ALL)
         make(store, author.fork(run, entries[0], "fork"))
-        assert store.delete(run.uid)
+        assert delete(store, run.uid)
         assert store.get("run") is None
         assert store.get(uid=run.uid) == replace(run, hidden=True)
         assert store.read(run.uid, 0, ALL) == entries
-        assert not store.delete(run.uid)
+        assert not delete(store, run.uid)
 
     def test_a_hidden_run_goes_with_its_last_fork(self, store: Store, author: Author, run: RunRecord) -> None:
         first = store.read(run.uid, 0, 0)[0]
         left, right = (make(store, author.fork(run, first, name)) for name in ("left", "right"))
-        store.delete(run.uid)
-        store.delete(left.uid)
+        delete(store, run.uid)
+        delete(store, left.uid)
         assert store.read(run.uid, 0, ALL) == [first]
-        store.delete(right.uid)
+        delete(store, right.uid)
         assert store.get(uid=run.uid) is None
         assert store.read(run.uid, 0, ALL) == []
         assert store.find(Filter(hidden=None)) == []
@@ -220,7 +221,7 @@ class KeepingContract(Opening):
     def test_deleting_a_fork_leaves_its_parent(self, store: Store, author: Author, run: RunRecord) -> None:
         before = snapshot(store, run.uid)
         fork = make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
-        assert store.delete(fork.uid)
+        assert delete(store, fork.uid)
         assert store.get(uid=fork.uid) is None
         assert snapshot(store, run.uid) == before
 
@@ -228,43 +229,42 @@ class KeepingContract(Opening):
         self, store: Store, author: Author, run: RunRecord
     ) -> None:
         fork = make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
-        store.delete(fork.uid)
-        store.delete(run.uid)
+        delete(store, fork.uid)
+        delete(store, run.uid)
         assert store.get(uid=run.uid) is None
 
     def test_a_chain_of_forks_keeps_all_that_it_shares(self, store: Store, author: Author, run: RunRecord) -> None:
         chain = self.chain(store, author, run, 4)
         for record in chain[:-1]:
-            assert store.delete(record.uid)
+            assert delete(store, record.uid)
         assert ids(store.find(Filter())) == [chain[-1].id]
         assert [store.read(record.uid, 0, ALL)[0].seq for record in chain] == [0, 1, 2, 3]
-        assert store.delete(chain[-1].uid)
+        assert delete(store, chain[-1].uid)
         assert [store.get(uid=record.uid) for record in chain] == [None] * 4
 
     def test_the_middle_of_a_chain_of_forks_goes_with_its_end(
         self, store: Store, author: Author, run: RunRecord
     ) -> None:
         chain = self.chain(store, author, run, 3)
-        store.delete(chain[1].uid)
+        delete(store, chain[1].uid)
         assert store.get(uid=chain[1].uid) is not None
-        store.delete(chain[2].uid)
+        delete(store, chain[2].uid)
         assert store.get(uid=chain[1].uid) is None
         assert store.get("run") == chain[0]
 
     def test_a_hidden_run_can_be_forked_through_its_fork(self, store: Store, author: Author, run: RunRecord) -> None:
         chain = self.chain(store, author, run, 2)
-        store.delete(run.uid)
+        delete(store, run.uid)
         first = store.read(run.uid, 0, 0)[0]
         second = make(store, author.fork(chain[1], first, "second"))
         assert [link.uid for link in second.lineage] == [run.uid]
-        store.delete(chain[1].uid)
+        delete(store, chain[1].uid)
         assert store.read(run.uid, 0, ALL) == [first]
 
-    def test_many_are_swept_away_with_all_that_is_theirs(self, store: Store, author: Author, run: RunRecord) -> None:
+    def test_many_are_deleted_with_all_that_is_theirs(self, store: Store, author: Author, run: RunRecord) -> None:
         others = [make(store, author.create(f"other {n}", tags={"of": str(n)})) for n in range(5)]
         write_one(store, Post(others[0].uid, item("k")))
-        swept = store.sweep([store.get(one.id) or one for one in others[:4]])
-        assert swept == {one.uid for one in others[:4]}
+        assert store.delete([store.get(one.id) or one for one in others[:4]]) == [True] * 4
         assert sorted(ids(store.find(Filter()))) == ["other 4", "run"]
         assert store.find(Filter(tags=(("of", "0"),))) == []
         assert store.inbox(others[0].uid) == []
@@ -272,25 +272,28 @@ class KeepingContract(Opening):
         assert store.read(others[0].uid, 0, ALL) == []
         again = make(store, author.create("other 0"))
         assert store.get("other 0") == again
-        assert store.sweep(others[:4]) == set()
-        assert store.sweep([]) == set()
+        assert store.delete(others[:4]) == [False] * 4
+        assert store.delete([]) == []
 
-    def test_what_is_held_or_has_changed_is_not_swept_away(self, store: Store, author: Author, run: RunRecord) -> None:
+    def test_of_many_those_stay_that_are_held_or_have_changed(
+        self, store: Store, author: Author, run: RunRecord
+    ) -> None:
         changed, claimed, gone = (make(store, author.create(name)) for name in ("changed", "claimed", "gone"))
         held = store.claim(changed.uid, "east")
         put(store, author.append(held, Kind.DONE, change=Change(status=Status.READY, release=True)))
         store.claim(claimed.uid, "east")
-        store.delete(gone.uid)
+        delete(store, gone.uid)
         seen = [run, changed, claimed, gone, replace(store.get("changed") or changed, status=Status.COMPLETED)]
-        assert store.sweep([*seen, store.get("claimed") or claimed]) == {run.uid}
+        *outcomes, refused = store.delete([*seen, store.get("claimed") or claimed])
+        assert (outcomes, type(refused)) == ([True, False, False, False, False], Claimed)
         assert sorted(ids(store.find(Filter()))) == ["changed", "claimed"]
 
-    def test_what_forks_share_is_not_swept_away(self, store: Store, author: Author, run: RunRecord) -> None:
+    def test_what_forks_share_is_hidden_among_many(self, store: Store, author: Author, run: RunRecord) -> None:
         entries = store.read(run.uid, 0, ALL)
         fork = make(store, author.fork(run, entries[0], "fork"))
         other = make(store, author.create("other"))
-        gone = store.sweep([run, other])
-        assert other.uid in gone
+        assert store.delete([run, other]) == [True, True]
+        assert ids(store.find(Filter())) == ["fork"]
         assert store.read(run.uid, 0, ALL) == entries
         assert store.get("fork") == fork
 
@@ -302,12 +305,12 @@ class KeepingContract(Opening):
         assert [one.id for one in store.find(Filter(shares=run.uid))] == ["second", "first"]
         assert [one.id for one in store.find(Filter(shares=run.uid), limit=1)] == ["second"]
         assert [one.id for one in store.find(Filter(shares=first.uid))] == ["second"]
-        store.delete(second.uid)
+        delete(store, second.uid)
         assert [one.id for one in store.find(Filter(shares=run.uid))] == ["first"]
 
     def test_a_fork_of_a_deleted_run_is_refused(self, store: Store, author: Author, run: RunRecord) -> None:
         late = author.fork(run, store.read(run.uid, 0, 0)[0], "late")
-        store.delete(run.uid)
+        delete(store, run.uid)
         refused(store, late, RunNotFound)
         assert store.get("late") is None
 
@@ -341,7 +344,7 @@ class KeepingContract(Opening):
     def test_rewrap_reaches_hidden_runs(self, store: Store, author: Author) -> None:
         made = make(store, author.create("secret", key_id="k1", key_blob=b"one"))
         make(store, author.fork(made, store.read(made.uid, 0, 0)[0], "fork"))
-        store.delete(made.uid)
+        delete(store, made.uid)
         assert write_one(store, Rewrap(made.uid, b"one", "k2", b"two"))
         record = store.get(uid=made.uid)
         assert record is not None
@@ -422,14 +425,14 @@ class KeepingContract(Opening):
         fork = replace(write.record, seq=last.seq, hash=last.hash, updated_at=last.at, state=last.state)
         write_one(store, Adopt(fork, write.entries))
         assert store.get("fork") == fork
-        store.delete(run.uid)
+        delete(store, run.uid)
         assert store.read(run.uid, 0, ALL) == [first]
-        store.delete(fork.uid)
+        delete(store, fork.uid)
         assert store.get(uid=run.uid) is None
 
     def test_adopt_of_a_fork_without_its_parent_is_refused(self, store: Store, author: Author, run: RunRecord) -> None:
         write = author.fork(run, store.read(run.uid, 0, 0)[0], "fork")
-        store.delete(run.uid)
+        delete(store, run.uid)
         with pytest.raises(RunNotFound):
             write_one(store, Adopt(write.record, write.entries))
         assert store.get("fork") is None

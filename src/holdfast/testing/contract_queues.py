@@ -16,7 +16,7 @@ from holdfast.kernel.model import Append, Backlog, Change, Kind, Limits, Order, 
 from holdfast.kernel.rules import SUSPECT
 from holdfast.stores.protocol import Store, find_document, write_one
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.contract_author import LEASE, Author, ids, item, make, put
+from holdfast.testing.contract_author import LEASE, Author, delete, ids, item, make, put
 
 TEXTS = ("a/b", "nul\0inside", "Case", "case", "é" * 300, "\U0001f980", " ", "..", "lock", ".lock")
 
@@ -90,7 +90,7 @@ class QueueContract:
         assert store.take(order()) == []
 
     def test_a_deleted_run_is_not_taken(self, store: Store, author: Author) -> None:
-        store.delete(self.enqueued(store, author, "run").uid)
+        delete(store, self.enqueued(store, author, "run").uid)
         assert store.take(order()) == []
 
     def test_take_stops_at_the_limit_and_leaves_what_is_not_wanted(self, store: Store, author: Author) -> None:
@@ -349,7 +349,7 @@ class QueueContract:
         assert store.counts(10) == {**nothing, Status.READY: 2, Status.RUNNING: 1, Status.WAITING: 1}
         assert store.counts(1) == {**nothing, Status.READY: 1, Status.RUNNING: 1, Status.WAITING: 1}
         let_go(store, author, a, Status.COMPLETED)
-        store.delete(a.uid)
+        delete(store, a.uid)
         assert store.counts(10) == {**nothing, Status.READY: 2, Status.WAITING: 1}
 
     def test_the_workers_that_have_registered(self, store: Store, other: Store, clock: ManualClock) -> None:

@@ -22,6 +22,7 @@ from holdfast.testing.contract_author import (
     Author,
     Opening,
     after,
+    delete,
     ids,
     item,
     make,
@@ -238,12 +239,12 @@ class WaitingContract(Opening):
         assert not write_one(store, Post("0" * 24, item("k")))
 
     def test_post_to_a_deleted_run_is_false(self, store: Store, run: RunRecord) -> None:
-        store.delete(run.uid)
+        delete(store, run.uid)
         assert not write_one(store, Post(run.uid, item("k")))
 
     def test_post_to_a_hidden_run_is_false(self, store: Store, author: Author, run: RunRecord) -> None:
         make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
-        store.delete(run.uid)
+        delete(store, run.uid)
         assert not write_one(store, Post(run.uid, item("k")))
         assert store.inbox(run.uid) == []
 
@@ -328,7 +329,7 @@ class WaitingContract(Opening):
         later = self.rest(store, author, "later", Status.WAITING, wake_at=1 << 50)
         for record in (ready, waiting, later):
             make(store, author.fork(record, store.read(record.uid, 0, 0)[0], f"fork of {record.id}"))
-            store.delete(record.uid)
+            delete(store, record.uid)
         assert store.look(["q"], ["w"]) == Outlook([])
 
     def test_runs_are_due_in_the_order_in_which_they_became_so(

@@ -14,7 +14,19 @@ from holdfast.errors import Claimed, LeaseLost, RunExists
 from holdfast.kernel.model import Change, Kind, Post, Rewind, RunRecord, Status
 from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.contract_author import ALL, LEASE, Author, Opening, after, item, make, put, refused, snapshot
+from holdfast.testing.contract_author import (
+    ALL,
+    LEASE,
+    Author,
+    Opening,
+    after,
+    delete,
+    item,
+    make,
+    put,
+    refused,
+    snapshot,
+)
 
 
 class WritingContract(Opening):
@@ -181,10 +193,10 @@ class WritingContract(Opening):
         self, store: Store, author: Author, run: RunRecord
     ) -> None:
         fork = make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
-        assert store.delete(run.uid)
+        assert delete(store, run.uid)
         refused(store, author.append(replace(run, worker=""), Kind.DONE))
         refused(store, author.append(replace(run, worker=""), Kind.DONE, change=Change(chapter=1)))
-        assert store.delete(fork.uid)
+        assert delete(store, fork.uid)
         refused(store, author.append(replace(run, worker=""), Kind.DONE))
 
     def test_append_under_an_older_epoch_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
@@ -216,7 +228,7 @@ class WritingContract(Opening):
         self, store: Store, author: Author, clock: ManualClock, held: RunRecord
     ) -> None:
         clock.advance(LEASE + 1)
-        assert store.delete(held.uid)
+        assert delete(store, held.uid)
         refused(store, author.append(held, Kind.DONE))
 
     def test_append_to_a_hidden_run_is_refused(
@@ -224,7 +236,7 @@ class WritingContract(Opening):
     ) -> None:
         make(store, author.fork(held, store.read(held.uid, 0, 0)[0], "fork"))
         clock.advance(LEASE + 1)
-        assert store.delete(held.uid)
+        assert delete(store, held.uid)
         refused(store, author.append(held, Kind.DONE))
 
     def test_append_to_a_run_that_never_was_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
@@ -323,7 +335,7 @@ class WritingContract(Opening):
         old = store.claim(make(store, author.create("old")).uid, "east")
         put(store, author.append(old, Kind.DONE))
         store.beat("east", 0)
-        store.delete(old.uid)
+        delete(store, old.uid)
         store.beat("east", LEASE)
         new = store.claim(make(store, author.create("new")).uid, "east")
         refused(store, author.append(replace(new, uid=old.uid, id="old"), Kind.DONE))

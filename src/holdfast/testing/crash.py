@@ -19,6 +19,7 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from holdfast.errors import HoldfastError
 from holdfast.kernel.clock import Clock
 from holdfast.kernel.model import (
     Backlog,
@@ -290,13 +291,8 @@ class CrashStore:
         self._before("beat").beat(worker, lease)
         self._after("beat")
 
-    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        gone = self._before("sweep").sweep(records)
-        self._after("sweep")
-        return gone
-
-    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
-        deleted = self._before("delete").delete(uid, expected=expected)
+    def delete(self, records: Sequence[RunRecord]) -> list[bool | HoldfastError]:
+        deleted = self._before("delete").delete(records)
         self._after("delete")
         return deleted
 

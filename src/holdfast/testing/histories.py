@@ -160,4 +160,4 @@ def _reached(*args: Any, **kwargs: Any) -> NoReturn:
     raise Reached
 
 
-_CHANGES = frozenset({"apply", "claim", "take", "put_document", "beat", "delete", "sweep", "transact"})
+_CHANGES = frozenset({"apply", "claim", "take", "put_document", "beat", "delete", "transact"})

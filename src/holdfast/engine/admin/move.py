@@ -98,7 +98,7 @@ class Mover:
                 there = self._source.get(uid=record.uid)
                 gone = there is not None and there.status is Status.AWAY and there.was is None
                 if there is None or there.hidden or (gone and there.away != self._target.place):
-                    self._target.delete(record.uid, expected=record)  # unless it was let live there just now
+                    self._target.delete([record])  # unless it was let live there just now
 
     # --- one family
 

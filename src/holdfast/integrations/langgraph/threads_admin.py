@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from holdfast.codec import Tree, redacted_digest
 from holdfast.engine.access.commit import Ticket
 from holdfast.engine.access.operations import Op, Read, Settle
+from holdfast.engine.control.delete import delete as delete_run
 from holdfast.engine.control.erase import erasure_of
 from holdfast.engine.control.fork import fork
 from holdfast.errors import LeaseLost, Redacted, RunNotFound, UsageError
@@ -37,7 +38,7 @@ def delete(threads: Threads, id: str) -> Op[None]:
     """Delete a thread, if there is one."""
     record = yield Read(threads.record, id)
     if record is not None:
-        yield Read(threads.store.delete, record.uid)
+        yield from delete_run(threads.hf.client.run(record.id, record.uid))
     threads.forget_thread(id)
 
 

@@ -76,13 +76,13 @@ from holdfast.kernel.rules import (
     adoptable,
     check_takes,
     claimed,
+    each_deleted,
     ending,
     matches,
     may_delete,
     move_ended,
     outlook,
     refusal,
-    swept,
     taken_item,
     woken,
 )
@@ -584,7 +584,13 @@ class FilesStore:
                 folder.put(RunFile(record, contents.posted))
             return record is not None
 
-    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
+    def delete(self, records: Sequence[RunRecord]) -> list[bool | HoldfastError]:
+        """See `Store.delete`. Each is deleted by itself, so that others can go on in between."""
+        self._root.check_usable()
+        return each_deleted(records, self._delete)
+
+    def _delete(self, expected: RunRecord) -> bool:
+        uid = expected.uid
         with self._changing(), self._root.locked():
             self._tidy()
             with self._run(uid, exclusive=True) as folder:
@@ -594,7 +600,7 @@ class FilesStore:
                 record, wanted = contents.record, False
                 if not record.hidden:
                     alive = record.worker is not None and self._alive(record.worker)
-                    wanted = may_delete(record, holder_alive=alive, expected=expected)
+                    wanted = may_delete(record, expected, holder_alive=alive)
                     if not wanted:
                         return False
                 if not self._is_shared(folder, uid):
@@ -605,9 +611,6 @@ class FilesStore:
                     self._hide(folder)
             self._sweep()
             return wanted
-
-    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        return swept(records, lambda uid, record: self.delete(uid, expected=record))
 
     def _hide(self, folder: RunFolder) -> None:
         """Move the folder of a deleted run out of sight. If this is interrupted, its record still says so."""

@@ -52,6 +52,7 @@ from holdfast.kernel.rules import (
     Outcome,
     claimed,
     due_order,
+    each_deleted,
     may_delete,
     taken_item,
 )
@@ -554,17 +555,23 @@ class PostgresStore:
 
     # --- whole runs
 
-    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
-        seen = self.get(uid=uid)
-        if seen is None or seen.hidden:
-            return False
-        chain = [uid, *(link.uid for link in reversed(seen.lineage))]
+    def delete(self, records: Sequence[RunRecord]) -> list[bool | HoldfastError]:
+        self._link.check_usable()
+        alone = [one for one in records if not one.lineage and one.worker is None]
+        gone = self._delete_many(alone) if len(alone) > 1 else set()
+        # Those that were not as expected, or are shared by forks, are looked at by themselves.
+        rest = iter(each_deleted([one for one in records if one.uid not in gone], self._delete))
+        return [one.uid in gone or next(rest) for one in records]
+
+    def _delete(self, expected: RunRecord) -> bool:
+        uid = expected.uid
+        chain = [uid, *(link.uid for link in reversed(expected.lineage))]
 
         def act(conn: Connection, again: bool) -> bool:
             record, alive = self._held(conn, self._q["lock_to_delete"], uid, *chain[1:])
             if record is None or record.hidden:
                 return again
-            if not may_delete(record, holder_alive=alive, expected=expected):
+            if not may_delete(record, expected, holder_alive=alive):
                 return False
             [rows] = together(conn, (self._q["chain"], {"uids": chain}))
             gone = unshared(chain, rows)
@@ -578,13 +585,10 @@ class PostgresStore:
 
         return self._link.call(act)
 
-    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        alone = [one for one in records if not one.lineage and one.worker is None]
-        uids = [one.uid for one in alone]
-        if not uids:
-            self._link.check_usable()
-            return set()
-        states = [(one.uid, one.epoch, one.seq, str(one.status)) for one in alone]
+    def _delete_many(self, records: Sequence[RunRecord]) -> set[str]:
+        """Delete those that are as they were read, that nobody holds and that no fork shares, in one statement."""
+        uids = [one.uid for one in records]
+        states = [(one.uid, one.epoch, one.seq, str(one.status)) for one in records]
 
         def act(conn: Connection, again: bool) -> set[str]:
             locked, there = begin(conn, (self._q["lock_to_sweep"], (uids,)), (self._q["which"], (uids,)))

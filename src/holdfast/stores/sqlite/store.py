@@ -51,6 +51,7 @@ from holdfast.kernel.rules import (
     claimed,
     conflict,
     due_order,
+    each_deleted,
     end_refusal,
     ending,
     ends,
@@ -59,7 +60,6 @@ from holdfast.kernel.rules import (
     move_ended,
     new_version,
     refusal,
-    swept,
     taken_item,
     woken,
 )
@@ -559,25 +559,24 @@ class SqliteStore(SqliteFile):
 
     # --- whole runs
 
-    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
+    def delete(self, records: Sequence[RunRecord]) -> list[bool | HoldfastError]:
         with self._writing():
-            return self._delete(uid, expected)
+            return each_deleted(records, self._delete)
 
-    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        with self._writing():
-            return swept(records, self._delete)
-
-    def _delete(self, uid: str, expected: RunRecord | None) -> bool:
-        record = self._current(uid)
+    def _delete(self, expected: RunRecord) -> bool:
+        record = self._current(expected.uid)
         if record is None or record.hidden:
             return False
         alive = record.worker is not None and self._alive(self._db, record.worker)
-        if not may_delete(record, holder_alive=alive, expected=expected):
+        if not may_delete(record, expected, holder_alive=alive):
             return False
+        chain = [record.uid, *(link.uid for link in reversed(record.lineage))]
+        for uid in chain[1:]:
+            self._current(uid)  # before anything is written: it may be damaged
         self._put(replace(record, hidden=True, worker=None))
-        self._db.execute("DELETE FROM inbox WHERE run = ?", (self._number(uid),))
-        for ancestor in (uid, *(link.uid for link in reversed(record.lineage))):
-            self._remove_if_unshared(ancestor)
+        self._db.execute("DELETE FROM inbox WHERE run = ?", (self._number(record.uid),))
+        for uid in chain:
+            self._remove_if_unshared(uid)
         return True
 
     def _remove_if_unshared(self, uid: str) -> None:
