@@ -48,7 +48,7 @@ from holdfast.errors import (
     StoreDamaged,
     StoreError,
 )
-from holdfast.kernel.admission import counted
+from holdfast.kernel.admission import chosen, counted
 from holdfast.kernel.clock import Clock, SystemClock
 from holdfast.kernel.model import (
     Adopt,
@@ -89,7 +89,6 @@ from holdfast.kernel.rules import (
 from holdfast.stores.files.disk import Disk, remove_tree, replace_file
 from holdfast.stores.files.documents import Documents
 from holdfast.stores.files.folder import RunFolder, build
-from holdfast.stores.files.queues import choose
 from holdfast.stores.files.root import Root
 from holdfast.stores.files.text import (
     Damage,
@@ -276,12 +275,12 @@ class FilesStore:
     def take(self, order: Order) -> list[RunRecord]:
         """See `Store.take`. Each run is claimed by itself: who dies meanwhile holds some of them, and is dead."""
         with self._root.translated(), self._documents.locked():
-            chosen = self._choose(order)
-            while damaged := {uid for uid in chosen if self._is_damaged(uid)}:
+            uids = self._choose(order)
+            while damaged := {uid for uid in uids if self._is_damaged(uid)}:
                 order = replace(order, leave=order.leave | damaged)
-                chosen = self._choose(order)
+                uids = self._choose(order)
             taken: list[RunRecord] = []
-            for uid in chosen:
+            for uid in uids:
                 with suppress(Claimed, Moved, RunNotFound, RunEnded, RunBlocked):  # somebody was faster
                     taken.append(self.claim(uid, order.worker, alone=order.alone))
             return taken
@@ -294,7 +293,11 @@ class FilesStore:
             return True
 
     def _choose(self, order: Order) -> list[str]:
-        return choose(order, self._sketches(order.queues), self._listed, self._alive, self.clock.now())
+        # A run.json that says that nobody holds the run is right. Else its last line can be ahead of it.
+        found = (
+            sketch if sketch.worker is None else self._listed(path) for path, sketch in self._sketches(order.queues)
+        )
+        return chosen(order, (one for one in found if one is not None), self._alive, self.clock.now())
 
     def backlog(self) -> dict[str, Backlog]:
         with self._root.translated():
