@@ -97,7 +97,7 @@ def one_run() -> Made:
     with holdfast.open("memory://") as hf:
         run = hf.start(order, "c", id="c", tags={"region": "r", "customer": "c"})
         run.result()
-        record = hf.client.store.journal(run.uid)
+        record = hf.client.store.get(uid=run.uid)
         assert record is not None
         return Made(record, tuple(hf.client.store.read(run.uid, 0, record.seq)))
 
@@ -353,6 +353,6 @@ def shown(stack: ExitStack, url: str) -> dict[str, Callable[[], int]]:
 
 
 def take(store: Any) -> Callable[[], int]:
-    store.enlist("bench", 600.0)
+    store.beat("bench", 600.0)
     wanted = Order(worker="bench", queues={"default": None}, workflows=frozenset(WORKFLOWS), limit=1)
     return lambda: len(store.take(wanted))

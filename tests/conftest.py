@@ -250,7 +250,7 @@ def raw_bytes(store_url: str, request: pytest.FixtureRequest) -> Callable[..., b
         scheme, _, place = url.partition("://")
         if scheme == "memory":
             shelf = memory._shared[place]
-            journals = [(one.record, one.entries, one.inbox, one.taken) for one in shelf.journals.values()]
+            journals = [(one.record, one.entries, one.inbox, one.taken) for one in shelf.runs.values()]
             return repr((journals, shelf.documents)).encode()
         if scheme == "postgresql":
             execute = request.getfixturevalue("in_postgres")

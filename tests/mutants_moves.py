@@ -20,7 +20,7 @@ MUTANTS: list[Mutant] = [
         "moves-let-it-live-before-it-departs",
         MOVING,
         "                    self._depart(*held[uid])\n",
-        "                    self._target.settle(uid, epoch=held[uid][1].epoch, here=Status.READY)\n"
+        "                    write_one(self._target, EndMove(uid, held[uid][1].epoch, Status.READY))\n"
         "                    self._depart(*held[uid])\n",
         f'{CRASHES} -k "any_point and nothing"',
     ),
@@ -34,7 +34,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "moves-settle-whichever-move-it-is",
         "src/holdfast/kernel/rules.py",
-        "record.status is not Status.AWAY or record.epoch != epoch:",
+        "record.status is not Status.AWAY or record.epoch != write.epoch:",
         "record.status is not Status.AWAY:",
         f'{MEMORY} -k "only_the_copy or settled_for_good"',
     ),

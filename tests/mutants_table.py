@@ -487,7 +487,7 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "memory-forgets-forks",
         "src/holdfast/stores/memory.py",
-        "shared = any(link.uid == uid for other in self._shelf.journals.values() for link in other.record.lineage)",
+        "shared = any(link.uid == uid for other in self._shelf.runs.values() for link in other.record.lineage)",
         "shared = False",
         f'{MEMORY} -k "with_forks_is_hidden"',
     ),

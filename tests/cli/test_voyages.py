@@ -74,7 +74,7 @@ def test_a_rollback_that_died_is_told(call: Call, store: Holdfast, caplog: pytes
     run = store.get("d")
     other = "another.process"
     store.client.store.claim(run.uid, other)
-    store.client.store.retire(other)
+    store.client.store.beat(other, 0)
     shown = call("show", "d").out
     assert "by nobody: its process has died" in shown
     assert re.search(rf"^rollback +{told} *$", shown, re.MULTILINE)

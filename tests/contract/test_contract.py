@@ -5,12 +5,26 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.errors import StoreUnusable
+from holdfast.kernel.model import Filter, RunRecord
 from holdfast.stores import Store, open_store
 from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore, _shared
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
-from holdfast.testing.contract import FileStoreContract, StoreContract
+from holdfast.testing.contract import USES, FileStoreContract, StoreContract
+from holdfast.testing.contract_author import Author, make
+
+
+def dropped(contract: StoreContract, store: MemoryStore | SqliteStore | FilesStore, author: Author) -> None:
+    held = store.claim(make(store, author.create("run")).uid, "east")
+    store.drop()
+    for use in USES:
+        with pytest.raises(StoreUnusable):
+            contract.use(store, author, held, use)
+    store.drop()
+    store.close()
+    store.drop()
 
 
 class TestMemory(StoreContract):
@@ -23,8 +37,22 @@ class TestMemory(StoreContract):
     def open_store(self, place: Path, clock: ManualClock) -> Store:
         return MemoryStore(str(place), clock=clock)
 
+    def test_a_dropped_handle_is_closed(self, store: MemoryStore, author: Author) -> None:
+        dropped(self, store, author)
+
 
 class OnDisk(FileStoreContract):
+    def test_a_dropped_handle_is_closed(self, store: SqliteStore | FilesStore, author: Author) -> None:
+        dropped(self, store, author)
+
+    def test_whatever_a_dropped_handle_held_may_be_claimed_at_once(
+        self, store: Store, other: SqliteStore | FilesStore, run: RunRecord
+    ) -> None:
+        held = other.claim(run.uid, "north")
+        other.drop()
+        assert store.find(Filter(orphaned=True)) == [held]
+        assert store.claim(run.uid, "east").epoch == held.epoch + 1
+
     @pytest.fixture
     def place(self, memdir: Path) -> Path:
         folder = memdir / "around" / "store"

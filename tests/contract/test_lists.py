@@ -12,7 +12,7 @@ from holdfast.kernel.rules import matches
 from holdfast.stores import open_store
 from holdfast.stores.protocol import Store
 from holdfast.testing import ManualClock
-from holdfast.testing.contract_author import LEASE, Author, ids, make, put
+from holdfast.testing.contract_author import LEASE, Author, delete, ids, make, put
 
 ENDS = [None, Status.READY, Status.WAITING, Status.COMPLETED, Status.FAILED, Status.BLOCKED]
 FAR = 253_402_300_000_000_000  # in the year 9999
@@ -21,7 +21,7 @@ FAR = 253_402_300_000_000_000  # in the year 9999
 @pytest.fixture
 def store(store_url: str, clock: ManualClock) -> Iterator[Store]:
     store = open_store(store_url, clock=clock)
-    store.enlist("east", LEASE)
+    store.beat("east", LEASE)
     yield store
     store.close()
 
@@ -48,7 +48,7 @@ def fill(store: Store, author: Author, dice: random.Random, runs: int = 40) -> l
             held = store.claim(made.uid, "east")
             put(store, author.append(held, change=Change(status=end, release=True, reason="said so")))
         if dice.random() < 0.1:
-            store.delete(made.uid)
+            delete(store, made.uid)
     return store.find(Filter(hidden=None), limit=runs)
 
 
@@ -82,7 +82,7 @@ def test_a_list_is_what_the_rule_says(store: Store, author: Author, seed: int) -
 def test_a_run_that_is_deleted_is_in_no_list_of_its_tags(store: Store, author: Author) -> None:
     tags = {"colour": "red", "long": "x" * 10_000}
     gone, stays = (make(store, author.create(id, tags=tags)) for id in ("gone", "stays"))
-    assert store.delete(gone.uid)
+    assert delete(store, gone.uid)
     for tag in tags.items():
         assert store.find(Filter(tags=(tag,))) == [stays]
 

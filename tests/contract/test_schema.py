@@ -134,12 +134,13 @@ def test_what_is_due_is_found_without_looking_at_other_runs(path: Path) -> None:
     make(store, author.create("ready", queue="q", workflow="other"))
     make(store, author.create("waiting", queue="q", workflow="other", status=Status.WAITING, wake_at=1))
     names = [f"w{n}" for n in range(300)]
-    steps = plan(store, lambda: store.due(["p", "q"], names))
+    steps = plan(store, lambda: store.look(["p", "q"], names))
     assert {step for step in steps if step.startswith("SEARCH run ")} == {
         "SEARCH run USING COVERING INDEX run_ready (queue=? AND priority<?)",
         "SEARCH run USING COVERING INDEX run_ready (queue=? AND priority=?)",
         "SEARCH run USING COVERING INDEX run_waiting (queue=? AND priority<?)",
         "SEARCH run USING COVERING INDEX run_waiting (queue=? AND priority=? AND wake_at<?)",
+        "SEARCH run USING INDEX run_wakes (wake_at>?)",
     }
     assert not [step for step in steps if "SCAN" in step or "TEMP B-TREE" in step]
     limited = dict.fromkeys(["p", "q"], Limits(total=1, per_lane=1))
@@ -151,7 +152,12 @@ def test_what_is_due_is_found_without_looking_at_other_runs(path: Path) -> None:
     assert not [step for step in steps if step.startswith("SCAN run") and " INDEX run_" not in step]
     steps = plan(store, lambda: store.find(Filter(prefix="a(b)#"), limit=1))
     assert "SEARCH r USING INDEX run_by_id (id>? AND id<?)" in steps
-    assert plan(store, store.next_wake) == ["SEARCH run USING INDEX run_wakes (wake_at>?)"]
+    steps = plan(store, lambda: store.find(Filter(shares="u")))
+    assert not [step for step in steps if "SCAN" in step or "sqlite_autoindex_run_1 (uid<" in step]
+    held = make(store, author.create("held", worker="nobody"))
+    steps = plan(store, lambda: store.find(Filter(orphaned=True)))
+    assert store.find(Filter(orphaned=True)) == [held]
+    assert "SEARCH r USING INDEX run_by_worker (worker=?)" in steps
     store.close()
 
 
@@ -166,7 +172,7 @@ def test_the_children_of_a_run_are_found_without_looking_at_other_runs(path: Pat
 def test_a_plain_step_does_not_touch_the_record(path: Path) -> None:
     clock = ManualClock()
     store, author = SqliteStore(str(path), clock=clock), Author(clock)
-    store.enlist("east", LEASE)
+    store.beat("east", LEASE)
     held = store.claim(make(store, author.create("run")).uid, "east")
     tables: set[str | None] = set()
 

@@ -161,8 +161,8 @@ def test_a_log_is_not_kept_open(path: Path, end: str, monkeypatch: pytest.Monkey
         if end == "closed":
             store.close()
         elif end == "closed on a full disk":
-            store.enlist("worker", 60)
-            monkeypatch.setattr(SqliteStore, "retire", full_disk)
+            store.beat("worker", 60)
+            monkeypatch.setattr(SqliteStore, "_retire", full_disk)
             with pytest.raises(holdfast.StoreFull):
                 store.close()
             assert descriptors() == before

@@ -40,7 +40,7 @@ def author(clock: ManualClock) -> Author:
 def store(path: Path, clock: ManualClock) -> Iterator[SqliteStore]:
     """A store in whose file there is a table of the user's, with a worker ``east``."""
     store = SqliteStore(str(path), clock=clock)
-    store.enlist("east", LEASE)
+    store.beat("east", LEASE)
     with closing(sqlite3.connect(path)) as db:
         db.execute("CREATE TABLE account (name TEXT PRIMARY KEY, cents INTEGER NOT NULL)")
         db.execute("INSERT INTO account VALUES ('a', 100)")
@@ -185,8 +185,8 @@ def test_a_crash_at_the_commit_leaves_both_or_neither(
     made = at == "after commit"
     assert (cents(path), len(store.read(held.uid, 1, ALL))) == ((101, 1) if made else (100, 0))
     # The next holder either finds the entry, and does not act, or acts for the first time.
-    store.retire("east")
-    store.enlist("west", LEASE)
+    store.beat("east", 0)
+    store.beat("west", LEASE)
     again = store.claim(held.uid, "west")
     if again.seq == held.seq:
         assert store.transact(paying(author.append(again, Kind.DONE))) is None

@@ -33,7 +33,7 @@ def ship(what: str) -> str:
 def lose(hf: Holdfast, url: str, uid: str, path: Path, postgres: Callable[[], Schemas]) -> None:
     """Take the journal of a run out of its store, as damage may."""
     if url.startswith("memory"):
-        hf.client.store._shelf.journals.pop(uid)
+        hf.client.store._shelf.runs.pop(uid)
     elif url.startswith("files"):
         [folder] = [found.parent for found in path.rglob("run.json") if f'"uid": "{uid}"' in found.read_text()]
         shutil.rmtree(folder)

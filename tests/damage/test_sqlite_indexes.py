@@ -118,7 +118,7 @@ def test_a_run_that_the_index_of_uids_lacks_is_not_gone(indexed: Indexed) -> Non
     indexed.overwrite("sqlite_autoindex_run_1", uid.encode())
     with holdfast.open(indexed.url) as hf:
         for call in (
-            lambda: hf.client.store.journal(uid),
+            lambda: hf.client.store.get(uid=uid),
             lambda: hf.client.store.read(uid, 0, 9),
             lambda: hf.client.store.inbox(uid),
             lambda: hf.client.store.claim(uid, "tester"),
@@ -151,7 +151,7 @@ def test_an_item_that_is_marked_as_taken_by_damage_is_missed(indexed: Indexed) -
         marked = db.execute("UPDATE inbox SET taken = 1")  # as one bit of its row does, and as no index says
         assert marked.rowcount == 1
     with holdfast.open(indexed.url) as hf, pytest.raises(RunDamaged, match="inbox item"):
-        hf.client.store.taken(hf.get("needle").uid)
+        [one.key for one in hf.client.store.inbox(hf.get("needle").uid, taken=True)]
     assert any("inbox item" in text for text in indexed.examined())
 
 

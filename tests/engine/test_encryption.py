@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from holdfast import Holdfast, Keyring, Run, Status
 from holdfast.errors import KeyMissing, Redacted, RunDamaged, UsageError
 from holdfast.kernel.journal import next_entry
+from holdfast.kernel.model import Adopt, Rewrap
+from holdfast.stores.protocol import write_one
 
 OLD, NEW = b"1" * 32, b"2" * 32
 WORDS = (
@@ -238,7 +240,7 @@ def test_entries_of_two_runs_cannot_be_exchanged(sealed: Holdfast, opened: Calla
     [theirs], [first, mine] = sealed.client.store.read(a.uid, 1, 1), sealed.client.store.read(b.uid, 0, 1)
     forged = next_entry(mine.prev, 1, mine.kind, mine.at, mine.state, theirs.payload)
     other = opened("memory://", keys=keys(old=OLD))
-    other.client.store.adopt(replace(b.held.read_record(), hash=forged.hash), [first, forged], [], [])
+    write_one(other.client.store, Adopt(replace(b.held.read_record(), hash=forged.hash), [first, forged]))
     with pytest.raises(RunDamaged, match="does not open"):
         other.get("b").checkpoint()
 
@@ -248,7 +250,7 @@ def test_the_wrapped_key_is_bound_to_its_run(sealed: Holdfast, opened: Callable[
     a.save("of a")
     b.save("of b")
     ours, theirs = b.held.read_record().key_blob, a.held.read_record().key_blob
-    assert sealed.client.store.rewrap(b.uid, ours, "old", theirs) is True
+    assert write_one(sealed.client.store, Rewrap(b.uid, ours, "old", theirs)) is True
     with pytest.raises(KeyMissing, match="does not open"):
         opened(keys=keys(old=OLD)).get("b").checkpoint()
 

@@ -7,6 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import AsyncRun, Holdfast, LeaseLost, StoreFull, UsageError
+from holdfast.testing.contract_author import delete
 
 undone: list[str] = []
 
@@ -146,7 +147,7 @@ def test_a_step_is_not_called_under_a_lease_that_is_lost(hf: Holdfast, opened: C
     calls: list[int] = []
     run = hf.run("run")
     run.claim()
-    hf.client.store.retire(hf.client.engine.worker.name)
+    hf.client.store.beat(hf.client.engine.worker.name, 0)
     with opened().run("run").claim():
         with pytest.raises(LeaseLost):
             run.save(1)
@@ -210,7 +211,7 @@ def test_a_holder_whose_run_was_deleted_since_has_lost_it(hf: Holdfast) -> None:
     run.save({"n": 1})
     with run.claim():
         assert run.held.lease is not None
-        hf.client.store.retire(run.held.lease.record.worker or "")
-        hf.client.store.delete(run.uid)
+        hf.client.store.beat(run.held.lease.record.worker or "", 0)
+        delete(hf.client.store, run.uid)
         with pytest.raises(LeaseLost):
             run.save({"n": 2})

@@ -122,7 +122,7 @@ def test_the_old_holder_is_fenced_out(hf: Holdfast, opened: Callable[..., Holdfa
     old = ghost.run("run")
     old.claim()
     old.save("before")
-    hf.client.store.retire(ghost.client.engine.worker.name)
+    hf.client.store.beat(ghost.client.engine.worker.name, 0)
     with hf.get("run").claim():
         for write in (lambda: old.save("x"), lambda: old.once("x", len, ""), lambda: old.pause("?"), old.complete):
             with pytest.raises(LeaseLost):
@@ -472,7 +472,7 @@ def test_a_store_that_cannot_sign_off_its_workers_is_closed(opened: Any, monkeyp
         raise StoreFull(store.place)
 
     with monkeypatch.context() as patched:
-        patched.setattr(store, "retire", full)
+        patched.setattr(store, "_retire", full)
         with pytest.raises(StoreFull):
             store.close()
     with pytest.raises(StoreUnusable):

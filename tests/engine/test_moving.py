@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from movers import furnish
+from writes import Make, around
 
 import holdfast
 from holdfast import Holdfast, Keyring, ask, emit, step, workflow
 from holdfast.errors import Moved, ScheduleMoved, UsageError
-from holdfast.kernel.model import Filter, Item
-from holdfast.stores.protocol import Store
+from holdfast.kernel.model import Adopt, EndMove, Filter, Item, Post
+from holdfast.stores.protocol import Store, write_one
 
 KEYS = Keyring({"k": bytes(range(32))}, current="k")
 done: Counter[str] = Counter()
@@ -172,7 +173,7 @@ def test_a_holder_that_slept_is_refused(
     hand = sleeper.run("hand")
     holding = hand.claim()
     sleeper.client.engine.worker.stop()
-    sleeper.client.store.retire(sleeper.client.engine.worker.name)  # its lease is over
+    sleeper.client.store.beat(sleeper.client.engine.worker.name, 0)  # its lease is over
     assert hf.move(there, timeout=10).moved == ("hand",)
     with pytest.raises(Moved):
         hand.save({"n": 1})
@@ -211,16 +212,16 @@ def test_what_arrives_while_it_is_copied_arrives(
 ) -> None:
     run = hf.start(asks, "a", id="run")
     later = hf.enqueue(asks, "b", id="later", delay=3600)
-    adopt = there.client.store.adopt
 
-    def slowly(record: Any, *rest: Any) -> None:
-        adopt(record, *rest)
+    def slowly(write: Adopt, make: Make) -> Any:
+        made, record = make(write), write.record
         if record.id == "run" and run.questions():
             run.answer("in time")
         if record.id == "later" and not hf.client.store.inbox(record.uid):
             later.send("early")
+        return made
 
-    monkeypatch.setattr(there.client.store, "adopt", slowly)
+    monkeypatch.setattr(there.client.store, "apply", around(there.client.store, Adopt, slowly))
     assert sorted(hf.move(there).moved) == ["later", "run"]
     assert (there.get("run").status, there.get("later").status) == ("ready", "waiting")
     assert len(there.client.store.inbox(later.uid)) == 1
@@ -232,13 +233,14 @@ def test_one_that_is_begun_while_it_is_copied_is_moved_when_it_rests(
     opened: Callable[..., Holdfast], hf: Holdfast, there: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hf.enqueue(two, "a", id="run")
-    adopt, worker = there.client.store.adopt, opened()
+    worker = opened()
 
-    def slowly(record: Any, *rest: Any) -> None:
-        adopt(record, *rest)
+    def slowly(write: Adopt, make: Make) -> Any:
+        made = make(write)
         worker.work(until_idle=True)
+        return made
 
-    monkeypatch.setattr(there.client.store, "adopt", slowly)
+    monkeypatch.setattr(there.client.store, "apply", around(there.client.store, Adopt, slowly))
     assert hf.move(there, timeout=20).moved == ("run",)
     assert (there.get("run").result(), done) == ("a1a2", {"a1": 1, "a2": 1})
 
@@ -300,10 +302,10 @@ def test_a_move_to_somewhere_else_is_finished_first(
     class Dies(BaseException):
         pass
 
-    def die(*_: Any, **__: Any) -> bool:
+    def die(*_: Any) -> bool:
         raise Dies
 
-    monkeypatch.setattr(there.client.store, "settle", die)
+    monkeypatch.setattr(there.client.store, "apply", around(there.client.store, EndMove, die))
     with pytest.raises(Dies):
         hf.move(there)
     monkeypatch.undo()
@@ -404,7 +406,7 @@ def test_items_are_not_looked_at(hf: Holdfast, there: Holdfast) -> None:
     """What is stored is copied byte by byte."""
     run = hf.start(asks, "a", id="run")
     store: Store = hf.client.store
-    assert store.post(run.uid, Item("odd", "unknown", 7, b"\xff\x00", False))
+    assert write_one(store, Post(run.uid, Item("odd", "unknown", 7, b"\xff\x00", False)))
     before = store.inbox(run.uid)
     hf.move(there)
     assert there.client.store.inbox(run.uid) == before
@@ -417,13 +419,13 @@ def test_a_copy_that_does_not_verify_is_not_moved_to(
     from msgspec.structs import replace
 
     hf.start(two, "a", id="run")
-    adopt = there.client.store.adopt
 
-    def badly(record: Any, entries: Any, *rest: Any) -> None:
-        *kept, last = entries
-        adopt(record, kept if fault == "cut short" else [*kept, replace(last, payload=b"{}")], *rest)
+    def badly(write: Adopt, make: Make) -> Any:
+        *kept, last = write.entries
+        entries = kept if fault == "cut short" else [*kept, replace(last, payload=b"{}")]
+        return make(replace(write, entries=entries))
 
-    monkeypatch.setattr(there.client.store, "adopt", badly)
+    monkeypatch.setattr(there.client.store, "apply", around(there.client.store, Adopt, badly))
     [left] = hf.move(there, timeout=0).left
     assert (left.error, hf.get("run").result()) == ("RunDamaged", "a1a2")
     monkeypatch.undo()

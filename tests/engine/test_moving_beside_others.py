@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from writes import Make, around
 
 from holdfast import Holdfast, ask, receive, send, workflow
 from holdfast.engine.admin.move import Mover
 from holdfast.errors import Moved, RunError
-from holdfast.kernel.model import Filter, RunRecord
+from holdfast.kernel.model import EndMove, Filter, Post, RunRecord
+from holdfast.stores.protocol import write_one
 
 driven: list[str] = []
 
@@ -58,16 +60,16 @@ def test_who_tidies_does_not_remove_what_another_lets_live_meanwhile(
     """One mover has found a copy in the target; before it looks at the source, another one finishes the move."""
     run = hf.start(asks, id="run")
     one, another = Mover(hf.client.engine, there.client.store), Mover(hf.client.engine, there.client.store)
-    journal, arrive = hf.client.store.journal, one._arrive
+    get, arrive = hf.client.store.get, one._arrive
 
     def meanwhile(record: RunRecord) -> str | None:
-        def slowly(uid: str) -> RunRecord | None:
-            monkeypatch.setattr(hf.client.store, "journal", journal)
+        def slowly(*, uid: str) -> RunRecord | None:
+            monkeypatch.setattr(hf.client.store, "get", get)
             assert arrive(record) == "run"
-            assert hf.client.store.settle(uid, epoch=record.epoch)
-            return journal(uid)
+            assert write_one(hf.client.store, EndMove(uid, epoch=record.epoch))
+            return get(uid=uid)
 
-        monkeypatch.setattr(hf.client.store, "journal", slowly)
+        monkeypatch.setattr(hf.client.store, "get", slowly)
         another.tidy()
         return arrive(record)
 
@@ -86,22 +88,24 @@ def test_one_that_is_moved_back_before_its_mover_is_done_is_not_lost(
         hf.work(until_idle=True)
     before = run.status
     first, back = Mover(hf.client.engine, there.client.store), Mover(there.client.engine, hf.client.store)
-    settle, arrive = hf.client.store.settle, back._arrive
+    apply, arrive = hf.client.store.apply, back._arrive
 
-    def late(uid: str, **how: Any) -> bool:
-        monkeypatch.setattr(hf.client.store, "settle", settle)
+    def late(write: EndMove, make: Make) -> Any:
+        monkeypatch.setattr(hf.client.store, "apply", apply)
         assert back.move(back.plan(Filter())[0]) == ["run"]
-        return settle(uid, **how)
+        return make(write)
 
     def meanwhile(record: RunRecord) -> str | None:
-        copy = hf.client.store.journal(record.uid)
+        copy = hf.client.store.get(uid=record.uid)
         assert copy is not None
-        assert not settle(copy.uid, epoch=copy.epoch), "a copy that is to become the run is not given up"
+        assert apply([EndMove(copy.uid, copy.epoch)]) == [False], "a copy that is to become the run is not given up"
         return arrive(record)
 
     def arrived(record: RunRecord) -> str | None:
-        monkeypatch.setattr(hf.client.store, "settle", late)
-        return "run" if there.client.store.settle(record.uid, epoch=record.epoch, here=record.was) else None
+        monkeypatch.setattr(hf.client.store, "apply", around(hf.client.store, EndMove, late))
+        return (
+            "run" if write_one(there.client.store, EndMove(record.uid, epoch=record.epoch, here=record.was)) else None
+        )
 
     monkeypatch.setattr(back, "_arrive", meanwhile)
     monkeypatch.setattr(first, "_arrive", arrived)
@@ -120,19 +124,17 @@ def test_a_message_to_a_run_that_was_moved_is_refused_to_who_sends_it(hf: Holdfa
     assert there.get("to").status == "waiting"
 
 
-def test_a_message_that_was_left_before_the_move_was_sent(
-    hf: Holdfast, there: Holdfast, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_that_was_left_before_the_move_was_sent(hf: Holdfast, there: Holdfast) -> None:
     """The sender died after it had left the message, and before it could say so."""
     to = hf.start(receives, id="to")
-    post, posted = hf.client.store.post, []
+    posted = []
 
-    def twice(uid: str, item: Any) -> bool:
-        posted.append(post(uid, item))
+    def twice(post: Post, make: Make) -> Any:
+        posted.extend(make(post))
         assert hf.move(there, prefix="to").moved == ("to",)
-        return post(uid, item)
+        return make(post)
 
-    monkeypatch.setattr(hf.client.store, "post", twice)
+    hf.client.store.apply = around(hf.client.store, Post, twice)  # type: ignore[method-assign]
     assert hf.start(sends, "to", id="from").result(timeout=20) == "sent"
     assert (posted, to.status) == ([True], "away")
     assert there.get("to").resume() == "completed"

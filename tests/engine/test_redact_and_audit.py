@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from holdfast import Holdfast, Run, Status, step, workflow
 from holdfast.errors import DefinitionChanged, NoCheckpoint, Redacted, RunDamaged, UsageError
-from holdfast.kernel.model import Entry, RunRecord
+from holdfast.kernel.model import Adopt, Entry, RunRecord
+from holdfast.stores.protocol import write_one
 
 SECRET = "reader@example.org"
 
@@ -269,7 +270,7 @@ def copied(run: Run, hf: Holdfast, entries: list[Entry], **changes: Any) -> Run:
     forged: RunRecord = replace(
         record, id="forged", seq=last.seq, hash=last.hash, updated_at=last.at, state=state, **changes
     )
-    hf.client.store.adopt(forged, entries, [], [])
+    write_one(hf.client.store, Adopt(forged, entries))
     return hf.get("forged")
 
 

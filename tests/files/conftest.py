@@ -141,7 +141,7 @@ class Driver:
         self.clock = SystemClock()
 
     def enlist(self, seconds: float = 60.0) -> "Driver":
-        self.store.enlist(self.worker, seconds)
+        self.store.beat(self.worker, seconds)
         return self
 
     def create(self, id: str, *payloads: bytes, uid: str | None = None) -> RunRecord:
@@ -184,7 +184,7 @@ class Driver:
         if outcome is not None:
             assert isinstance(outcome, HoldfastError)
             raise outcome
-        after = self.store.journal(record.uid)
+        after = self.store.get(uid=record.uid)
         assert after is not None
         return after
 

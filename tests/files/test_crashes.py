@@ -15,9 +15,11 @@ from sizes import sample, size
 from holdfast.codec import redaction
 from holdfast.errors import Claimed, LeaseLost, RunNotFound
 from holdfast.kernel.journal import payload_digest, verify
-from holdfast.kernel.model import Change, Filter, Item, Status
+from holdfast.kernel.model import Change, Filter, Item, Post, Status
 from holdfast.stores.files.disk import Disk
 from holdfast.stores.files.store import FilesStore
+from holdfast.stores.protocol import write_one
+from holdfast.testing.contract_author import delete
 
 
 def erased(seq: int, payload: bytes) -> tuple[int, bytes]:
@@ -46,18 +48,18 @@ class Story:
 
         return [
             lambda: driver.create("a", b'"start"', uid="00000000000000000000000a"),
-            lambda: store.enlist("w1", 1000.0),
+            lambda: store.beat("w1", 1000.0),
             lambda: driver.claim(run()),
             lambda: add(1, b'"one"'),
             lambda: add(3, b'"two"', b'"secret"'),
-            lambda: store.post(run().uid, Item("k1", "message", 1, b'"hello"')),
-            lambda: store.post(run().uid, Item("k2", "message", 2, b'"there"', wakes=False)),
+            lambda: write_one(store, Post(run().uid, Item("k1", "message", 1, b'"hello"'))),
+            lambda: write_one(store, Post(run().uid, Item("k2", "message", 2, b'"there"', wakes=False))),
             lambda: add(4, b'"took"', took=("k1",)),
             lambda: add(5, b'"erased"', redact=(erased(3, b'"secret"'),)),
             lambda: add(6, b'"both"', took=("k2",), redact=(erased(1, b'"one"'),), change=Change(rollback=2)),
             lambda: add(7, b'"plain"'),
             lambda: add(8, b'"wait"', change=Change(status=Status.WAITING, wake_at=7, release=True)),
-            lambda: store.post(run().uid, Item("k3", "message", 3, b'"wake"')),
+            lambda: write_one(store, Post(run().uid, Item("k3", "message", 3, b'"wake"'))),
             lambda: driver.claim(run()),
             lambda: add(9, b'"nap"', change=Change(status=Status.WAITING)),
             lambda: driver.append(
@@ -65,10 +67,10 @@ class Story:
             ),
             lambda: driver.fork(run(), 4, "b"),
             lambda: driver.append(run(), change=Change(status=Status.COMPLETED, release=True)),
-            lambda: store.delete(run().uid),
+            lambda: delete(store, run().uid),
             lambda: driver.create("a", uid="00000000000000000000000b"),
-            lambda: store.delete(run("b").uid),
-            lambda: store.delete(run("a").uid),
+            lambda: delete(store, run("b").uid),
+            lambda: delete(store, run("a").uid),
         ]
 
 
@@ -91,7 +93,9 @@ def look(root: Path) -> object:
         assert (store.get(record.id) == record) is not record.hidden
         for link in record.lineage:
             assert store.read(link.uid, 0, link.upto)[-1].hash == record.root
-        mail = [] if record.hidden else [store.inbox(record.uid), store.taken(record.uid)]
+        mail = (
+            [] if record.hidden else [store.inbox(record.uid), [one.key for one in store.inbox(record.uid, taken=True)]]
+        )
         about = (record.id, record.status, record.epoch, record.worker, record.wake_at, record.rollback, record.hidden)
         seen.append((about, [(entry.seq, entry.payload) for entry in entries], mail))
     return sorted(seen, key=str)
@@ -137,7 +141,7 @@ def crashes(scenes: list[Scene], folder: Path, drive: type, disk_type: type, how
             shutil.copytree(scenes[first].folder, folder)
             disk = disk_type(10**9, how, folder, copy.deepcopy(scenes[first].names))
             story = Story(folder / "store", drive, disk)
-            story.store.enlist("w1", 1000.0)
+            story.store.beat("w1", 1000.0)
             for step in story.steps()[first:n]:
                 step()
             disk.at = disk.count + at
@@ -155,11 +159,11 @@ def crashes(scenes: list[Scene], folder: Path, drive: type, disk_type: type, how
 def go_on(root: Path, drive: type, n: int) -> None:
     """Repeat the step that was interrupted and play some more, as somebody else would after the crash."""
     story = Story(root, drive)
-    story.store.enlist("w1", 1000.0)
+    story.store.beat("w1", 1000.0)
     for step in story.steps()[n : n + 4]:
         with suppress(LeaseLost, Claimed, RunNotFound):  # a step that was made before the crash cannot be repeated
             step()
-    assert story.store.delete(story.driver.create("the next one").uid)
+    assert delete(story.store, story.driver.create("the next one").uid)
     assert leftovers(root) == []
     look(root)
     story.store.close()
@@ -231,7 +235,7 @@ def test_what_is_built_on_unsynced_things_is_lasting(memdir, drive, power_disk, 
     for n, _, disk, where in crashes(scenes, live, drive, power_disk, "after", crash):
         disk.at = 10**9  # the machine goes on, and with it all that was not synced
         story = Story(live / "store", drive, disk)
-        story.store.enlist("w1", 1000.0)
+        story.store.beat("w1", 1000.0)
         for step in story.steps()[n : n + 3]:
             syncs = disk.syncs
             with suppress(LeaseLost, Claimed, RunNotFound):

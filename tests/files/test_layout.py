@@ -10,8 +10,10 @@ import pytest
 from holdfast.codec import redaction
 from holdfast.errors import InvalidId, RunDamaged, StoreDamaged, StoreError, StoreTooNew
 from holdfast.kernel.journal import payload_digest, verify
-from holdfast.kernel.model import Change, Filter, Item, Status
+from holdfast.kernel.model import Change, Filter, Item, Post, Status
 from holdfast.stores.files.store import FilesStore
+from holdfast.stores.protocol import write_one
+from holdfast.testing.contract_author import delete
 
 
 def only(folder: Path) -> Path:
@@ -22,7 +24,7 @@ def only(folder: Path) -> Path:
 def test_a_person_can_read_a_run(driver, root):
     run = driver.claim(driver.create("Order A/17", b'{"order":"A-17"}'))
     run = driver.append(run, b'{"receipt":"r-1"}')
-    driver.store.post(run.uid, Item("q1", "answer", 5, b'{"carrier":"post"}'))
+    write_one(driver.store, Post(run.uid, Item("q1", "answer", 5, b'{"carrier":"post"}')))
     folder = only(root / "runs")
     assert folder.name.startswith("order-a-17-")
     record = json.loads((folder / "run.json").read_text())["record"]
@@ -54,7 +56,7 @@ def test_ids_never_meet_and_never_leave_the_root(driver, root):
     assert {id: again.get(id) for id in STRANGE} == made
     assert {record.id for record in again.find(Filter(), limit=100)} == set(STRANGE)
     for record in made.values():
-        assert driver.store.delete(record.uid)
+        assert delete(driver.store, record.uid)
     assert list((root / "runs").iterdir()) == []
 
 
@@ -91,7 +93,7 @@ def test_payloads_come_back_byte_for_byte(driver, root):
     run = driver.append(run, *PAYLOADS)
     run = driver.append(run, *(b'"%s"' % (b"x" * n) for n in (4_000, 70_000, 300_000)))
     for n, payload in enumerate(PAYLOADS):
-        driver.store.post(run.uid, Item(f"k{n}", "message", n, payload, wakes=bool(n % 2)))
+        write_one(driver.store, Post(run.uid, Item(f"k{n}", "message", n, payload, wakes=bool(n % 2))))
     again = FilesStore(str(root))
     entries = again.read(run.uid, 0, 10**9)
     verify("bytes", entries)
@@ -105,10 +107,10 @@ def test_payloads_come_back_byte_for_byte(driver, root):
 
 def test_a_taken_item_leaves_its_key_and_no_more(driver, root):
     run = driver.claim(driver.create("run"))
-    driver.store.post(run.uid, Item("k", "message", 1, b'"a secret"'))
+    write_one(driver.store, Post(run.uid, Item("k", "message", 1, b'"a secret"')))
     driver.append(run, b'"took"', took=("k",))
-    assert driver.store.taken(run.uid) == ["k"]
-    assert not driver.store.post(run.uid, Item("k", "message", 1, b'"again"'))
+    assert [one.key for one in driver.store.inbox(run.uid, taken=True)] == ["k"]
+    assert not write_one(driver.store, Post(run.uid, Item("k", "message", 1, b'"again"')))
     texts = [path.read_bytes() for path in root.rglob("*") if path.is_file()]
     assert not any(b"a secret" in text for text in texts)
 
@@ -174,19 +176,19 @@ def test_forks_share_until_the_last_one_goes(driver, root):
     run = driver.append(run, b"4", change=Change(status=Status.COMPLETED, release=True))
     child = driver.fork(run, 2, "b")
     grandchild = driver.fork(child, 3, "c")
-    assert driver.store.delete(run.uid)
-    assert driver.store.delete(child.uid)
+    assert delete(driver.store, run.uid)
+    assert delete(driver.store, child.uid)
     assert (driver.store.get("a"), driver.store.get("b")) == (None, None)
     fresh = FilesStore(str(root))
     assert [entry.payload for entry in fresh.read(run.uid, 0, 9)] == [b"{}", b"1", b"2", b"3", b"4"]
-    assert fresh.journal(child.uid).hidden
+    assert fresh.get(uid=child.uid).hidden
     again = driver.create("a")  # the id is free
     assert fresh.get("a") == again
-    assert fresh.journal(run.uid).hidden
-    assert driver.store.delete(grandchild.uid)
-    assert not driver.store.delete(grandchild.uid)
+    assert fresh.get(uid=run.uid).hidden
+    assert delete(driver.store, grandchild.uid)
+    assert not delete(driver.store, grandchild.uid)
     assert os.listdir(root / "hidden") == []
-    assert fresh.journal(run.uid) is None
+    assert fresh.get(uid=run.uid) is None
     assert fresh.get("a") == again
 
 
@@ -195,7 +197,7 @@ def test_a_lost_cause_fork_does_not_keep_its_parent(driver, root):
     folder = only(root / "runs")
     (folder / "forks").mkdir()
     (folder / "forks" / "0123456789abcdef01234567").write_text("never came to be")
-    assert driver.store.delete(run.uid)
+    assert delete(driver.store, run.uid)
     assert os.listdir(root / "hidden") == []
 
 
@@ -217,7 +219,7 @@ def test_a_damaged_run_is_listed_and_hides_no_other(driver, root):
     assert isinstance(fresh.apply([driver.next(runs[1], b"1")])[0], RunDamaged)
     (broken / "run.json").unlink()
     assert {record.status for record in fresh.find(Filter())} == {Status.READY, Status.BLOCKED}
-    assert fresh.orphans() == []
+    assert fresh.find(Filter(orphaned=True)) == []
 
 
 def test_listing_is_newest_first_in_pages(driver):

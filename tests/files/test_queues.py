@@ -9,6 +9,7 @@ import pytest
 from holdfast.errors import StoreDamaged
 from holdfast.kernel.model import Change, Kind, Limits, Order, Status
 from holdfast.stores.files.store import FilesStore
+from holdfast.stores.protocol import find_document
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, ids, make
 
@@ -29,7 +30,7 @@ def place(memdir: Path) -> Path:
 
 def opened(place: Path, clock: ManualClock, worker: str) -> FilesStore:
     store = FilesStore(str(place), clock=clock)
-    store.enlist(worker, LEASE)
+    store.beat(worker, LEASE)
     return store
 
 
@@ -87,7 +88,7 @@ def test_a_damaged_document_is_told_with_its_place(place: Path, clock: ManualClo
     text = path.read_bytes()
     damaged: dict[str, Any] = {"flipped": text.replace(b"3", b"4"), "cut off": text[:-9], "emptied": b""}
     path.write_bytes(damaged[how])
-    for use in (lambda: store.document("queue", "mail"), lambda: store.documents("queue")):
+    for use in (lambda: find_document(store, "queue", "mail"), lambda: store.documents("queue")):
         with pytest.raises(StoreDamaged, match=r"documents/queue/.*restore"):
             use()
     store.close()
@@ -103,5 +104,5 @@ def test_what_was_let_go_of_before_run_json_said_so_is_taken(place: Path, clock:
     store.close()
     path.write_bytes(before)  # as if the process had died right after the line was written
     again = opened(place, clock, "two")
-    assert ids(again.due(["q"], ["w"])) == ids(again.take(order("two"))) == ["run"]
+    assert ids(again.look(["q"], ["w"]).due) == ids(again.take(order("two"))) == ["run"]
     again.close()

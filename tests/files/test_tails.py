@@ -8,9 +8,10 @@ import pytest
 
 from holdfast.errors import RunDamaged
 from holdfast.kernel.journal import verify
-from holdfast.kernel.model import Item, Status
+from holdfast.kernel.model import Item, Post, Status
 from holdfast.stores.files import journal as files_journal
 from holdfast.stores.files.store import FilesStore
+from holdfast.stores.protocol import write_one
 
 
 def only(folder: Path) -> Path:
@@ -37,7 +38,7 @@ def test_a_torn_line_of_every_length(driver, root, five):
         journal.write_bytes(whole[:cut])
         kept = 5 if cut >= ends[4] - 1 else 4  # without its newline alone the line is whole
         fresh = FilesStore(str(root))
-        record = fresh.journal(run.uid)
+        record = fresh.get(uid=run.uid)
         assert record.seq == kept
         entries = fresh.read(run.uid, 0, 99)
         verify("run", entries)
@@ -56,7 +57,7 @@ def test_zeros_at_the_end_were_never_text(driver, root, five, zeros, text):
     whole = journal.read_bytes()
     journal.write_bytes(whole + text + b"\0" * zeros)
     fresh = FilesStore(str(root))
-    assert fresh.journal(run.uid).seq == 5
+    assert fresh.get(uid=run.uid).seq == 5
     assert len(fresh.read(run.uid, 0, 99)) == 6
     type(driver)(fresh).append(run, b'"next"')
     assert journal.read_bytes().startswith(whole + b'{"epoch"')
@@ -67,7 +68,7 @@ def test_a_hole_in_the_last_line_was_never_text(driver, root, five):
     whole = journal.read_bytes()
     for lo, hi in ((ends[3], ends[4] - 20), (ends[3] + 10, ends[4] - 30)):
         journal.write_bytes(whole[:lo] + b"\0" * (hi - lo) + whole[hi:])
-        assert FilesStore(str(root)).journal(run.uid).seq == 4
+        assert FilesStore(str(root)).get(uid=run.uid).seq == 4
     lo, hi = ends[2], ends[3] - 20
     journal.write_bytes(whole[:lo] + b"\0" * (hi - lo) + whole[hi:])
     with pytest.raises(RunDamaged, match=r"journal\.jsonl: byte"):
@@ -79,17 +80,17 @@ def test_a_line_that_takes_the_place_of_a_torn_one_is_seen(driver, root, five):
     whole = journal.read_bytes()
     journal.write_bytes(whole + b"x" * 10)
     reader = FilesStore(str(root))
-    assert reader.journal(run.uid).seq == 5
+    assert reader.get(uid=run.uid).seq == 5
     journal.write_bytes(whole)
     driver.append(run, b'"next"')
     length = journal.stat().st_size - len(whole)
     line = journal.read_bytes()[-length:]
     journal.write_bytes(whole + b"x" * length)
-    assert reader.journal(run.uid).seq == 5
+    assert reader.get(uid=run.uid).seq == 5
     with journal.open("r+b") as file:
         file.seek(len(whole))
         file.write(line)
-    assert reader.journal(run.uid).seq == 6
+    assert reader.get(uid=run.uid).seq == 6
 
 
 def test_an_unfinished_founding_line_is_damage(driver, root):
@@ -97,15 +98,15 @@ def test_an_unfinished_founding_line_is_damage(driver, root):
     journal = only(root / "runs") / "journal.jsonl"
     journal.write_bytes(journal.read_bytes()[:-10])
     with pytest.raises(RunDamaged, match="cut short"):
-        FilesStore(str(root)).journal(run.uid)
+        FilesStore(str(root)).get(uid=run.uid)
 
 
 def test_a_journal_shorter_than_the_record_says_is_damage(driver, root, five):
     run, journal, ends = five
-    driver.store.post(run.uid, Item("k", "message", 1, b"1"))  # replaces run.json, which then names entry 5
+    write_one(driver.store, Post(run.uid, Item("k", "message", 1, b"1")))  # replaces run.json, which then names entry 5
     journal.write_bytes(journal.read_bytes()[: ends[3]])
     with pytest.raises(RunDamaged, match="ends at entry 4, not at 5"):
-        FilesStore(str(root)).journal(run.uid)
+        FilesStore(str(root)).get(uid=run.uid)
     with pytest.raises(RunDamaged):
         driver.store.claim(run.uid, "w2")
 
@@ -130,16 +131,21 @@ def look(root: Path, uid: str) -> tuple[list[tuple[int, bytes]], object, list[It
     store = FilesStore(str(root))
     entries = store.read(uid, 0, 99)
     verify("run", entries)
-    return [(entry.seq, entry.payload) for entry in entries], store.get("run"), store.inbox(uid), store.taken(uid)
+    return (
+        [(entry.seq, entry.payload) for entry in entries],
+        store.get("run"),
+        store.inbox(uid),
+        [one.key for one in store.inbox(uid, taken=True)],
+    )
 
 
 @pytest.mark.parametrize("name", ["journal.jsonl", "run.json"])
 def test_a_flipped_bit_is_an_error_or_a_true_prefix(driver, root, five, name):
     run, journal, _ = five
-    driver.store.post(run.uid, Item("k", "message", 1, b"1"))
-    driver.store.post(run.uid, Item("k2", "message", 1, b"2"))
+    write_one(driver.store, Post(run.uid, Item("k", "message", 1, b"1")))
+    write_one(driver.store, Post(run.uid, Item("k2", "message", 1, b"2")))
     driver.append(run, b'"took"', took=("k",))
-    run = driver.append(driver.store.journal(run.uid), b'"more"')
+    run = driver.append(driver.store.get(uid=run.uid), b'"more"')
     truth = look(root, run.uid)
     path = journal.parent / name
     whole = path.read_bytes()
@@ -160,7 +166,7 @@ def test_a_flipped_bit_is_an_error_or_a_true_prefix(driver, root, five, name):
 
 def test_damage_in_an_inbox_item_is_noticed(driver, root):
     run = driver.create("run")
-    driver.store.post(run.uid, Item("k", "message", 1, b'"hello"'))
+    write_one(driver.store, Post(run.uid, Item("k", "message", 1, b'"hello"')))
     item = only(only(root / "runs") / "inbox")
     item.write_bytes(item.read_bytes().replace(b"hello", b"hallo"))
     with pytest.raises(RunDamaged, match="inbox"):

@@ -16,11 +16,12 @@ from holdfast.codec import redaction
 from holdfast.errors import Claimed, HoldfastError, LeaseLost, RunExists, StoreFull, StoreReadOnly, StoreUnusable
 from holdfast.kernel.clock import SystemClock
 from holdfast.kernel.journal import payload_digest, verify
-from holdfast.kernel.model import Append, Change, Create, Filter, Item, Status
+from holdfast.kernel.model import Adopt, Append, Change, Create, Filter, Item, Post, Rewrap, Status
 from holdfast.stores.files import folder as run_folder
 from holdfast.stores.files.disk import Disk, File
 from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.protocol import write_one
 
 
 def only(folder: Path) -> Path:
@@ -84,8 +85,7 @@ def test_a_run_whose_record_is_behind_its_last_line_is_due(driver, root):
     driver.append(run, b"1", change=waiting)
     file.write_bytes(before)  # as if the writer had died right after the line
     again = FilesStore(str(root))
-    assert again.next_wake() == 5
-    assert [record.id for record in again.due(["q"], ["w"])] == ["run"]
+    assert [record.id for record in again.look(["q"], ["w"]).due] == ["run"]
 
 
 class FailingDisk(Disk):
@@ -129,12 +129,12 @@ def test_a_full_disk_loses_nothing_and_is_got_over(root, drive, call, code):
     with pytest.raises(StoreFull):
         driver.create("other")
     with pytest.raises(StoreFull):
-        driver.store.post(run.uid, Item("k", "message", 1, b"1"))
+        write_one(driver.store, Post(run.uid, Item("k", "message", 1, b"1")))
     disk.fails = None
     assert driver.store.get("run") == run
     run = driver.append(run, b'"after"')
     assert driver.store.inbox(run.uid) == []
-    assert driver.store.post(run.uid, Item("k", "message", 1, b"1"))
+    assert write_one(driver.store, Post(run.uid, Item("k", "message", 1, b"1")))
     driver.create("other")
     assert [entry.payload for entry in FilesStore(str(root)).read(run.uid, 1, 9)] == [b"0", b'"after"']
     driver.store.close()
@@ -152,16 +152,25 @@ def test_a_disk_that_fills_up_behind_the_line_does_not_take_it_back(root, drive)
     disk = Small()
     driver = drive(FilesStore(str(root), disk=disk)).enlist()
     run = driver.claim(driver.create("run"))
-    driver.store.post(run.uid, Item("k", "message", 1, b"1"))
+    write_one(driver.store, Post(run.uid, Item("k", "message", 1, b"1")))
     disk.full = True
     run = driver.append(run, b'"took"', took=("k",), change=Change(rollback=1))
-    assert (run.seq, run.rollback, driver.store.inbox(run.uid), driver.store.taken(run.uid)) == (1, 1, [], ["k"])
+    assert (
+        run.seq,
+        run.rollback,
+        driver.store.inbox(run.uid),
+        [one.key for one in driver.store.inbox(run.uid, taken=True)],
+    ) == (1, 1, [], ["k"])
     with pytest.raises(StoreFull):
         driver.append(run, b'"next"')
     disk.full = False
     run = driver.append(run, b'"next"')
     fresh = FilesStore(str(root))
-    assert (fresh.get("run").rollback, fresh.inbox(run.uid), fresh.taken(run.uid)) == (1, [], ["k"])
+    assert (fresh.get("run").rollback, fresh.inbox(run.uid), [one.key for one in fresh.inbox(run.uid, taken=True)]) == (
+        1,
+        [],
+        ["k"],
+    )
     driver.store.close()
 
 
@@ -217,7 +226,7 @@ def test_a_uid_that_is_known_is_not_used_again(driver):
     with pytest.raises(RunExists):
         driver.create("b", uid=run.uid)
     with pytest.raises(RunExists):
-        driver.store.adopt(replace(run, id="b"), driver.store.read(run.uid, 0, 9), [], [])
+        write_one(driver.store, Adopt(replace(run, id="b"), driver.store.read(run.uid, 0, 9)))
 
 
 def test_a_forked_child_may_not_use_the_handle(driver):
@@ -250,7 +259,7 @@ def work(root: Path, drive: type, worker: str, rounds: int) -> None:
         for n in range(rng.randrange(1, 4)):
             record = driver.append(record, b'"%s %d"' % (worker.encode(), n), kind=rng.choice(["saved", "done"]))
         if rng.random() < 0.3:
-            driver.store.post(record.uid, Item(f"{worker} {made}", "message", 1, b"1"))
+            write_one(driver.store, Post(record.uid, Item(f"{worker} {made}", "message", 1, b"1")))
         mail = tuple(item.key for item in driver.store.inbox(record.uid))[:2]
         driver.append(record, b'"bye"', took=mail, change=Change(status=Status.READY, release=True))
         made += 1
@@ -320,9 +329,9 @@ def test_a_killed_worker_frees_its_runs_at_once(root, drive):
     run = one.claim(one.create("run"))
     with pytest.raises(Claimed):
         two.claim(run)
-    assert two.store.orphans() == []
+    assert two.store.find(Filter(orphaned=True)) == []
     one.store.drop()
-    assert [record.id for record in two.store.orphans()] == ["run"]
+    assert [record.id for record in two.store.find(Filter(orphaned=True))] == ["run"]
     assert two.claim(run).epoch == 2
     two.store.close()
 
@@ -345,7 +354,7 @@ def test_who_waited_for_a_run_that_was_deleted_is_told(root, drive, monkeypatch)
         threads = [
             threading.Thread(target=lambda: outcomes.extend(driver.store.apply([driver.next(run, b"1")]))),
             threading.Thread(target=lambda: outcomes.append(driver.store.get("run"))),
-            threading.Thread(target=lambda: outcomes.append(driver.store.journal(run.uid))),
+            threading.Thread(target=lambda: outcomes.append(driver.store.get(uid=run.uid))),
         ]
         for thread in threads:
             thread.start()
@@ -402,21 +411,21 @@ class Twin:
             result = getattr(store, name)(*args, **more)
         except HoldfastError as error:
             return type(error)
-        if name == "apply":
+        if name in ("apply", "delete"):
             return [type(outcome) if isinstance(outcome, HoldfastError) else outcome for outcome in result]
         return result
 
     def compare(self) -> None:
         for record in self.memory.find(Filter(hidden=None), limit=1000):
-            self.do("journal", record.uid)
+            self.do("get", uid=record.uid)
             self.do("get", record.id)
             self.do("read", record.uid, 0, 10**9)
             if not record.hidden:
                 self.do("inbox", record.uid)
-                self.do("taken", record.uid)
+                self.do("inbox", record.uid, taken=True)
         for hidden in (None, True, False):
             self.do("find", Filter(hidden=hidden), limit=1000)
-        assert {r.uid for r in self.files.orphans()} == {r.uid for r in self.memory.orphans()}
+        self.do("find", Filter(orphaned=True), limit=1000)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -425,7 +434,7 @@ def test_it_answers_as_the_store_in_memory_does(root, drive, seed):
     driver = drive(twin.memory)
     workers = ["w0", "w1"]
     for worker in workers:
-        twin.do("enlist", worker, 50.0)
+        twin.do("beat", worker, 50.0)
     for n in range(250):
         twin.clock.at += rng.randrange(100_000)
         runs = twin.memory.find(Filter(hidden=None), limit=1000)
@@ -444,25 +453,26 @@ def test_it_answers_as_the_store_in_memory_does(root, drive, seed):
                 )
             case 8 if visible:
                 key = f"k{rng.randrange(30)}"
-                twin.do("post", rng.choice(visible).uid, Item(key, "message", n, b"%d" % n, wakes=rng.random() < 0.5))
+                item = Item(key, "message", n, b"%d" % n, wakes=rng.random() < 0.5)
+                twin.do("apply", [Post(rng.choice(visible).uid, item)])
             case 9 if record and rng.random() < 0.5:
-                twin.do("delete", record.uid, expected=rng.choice([None, record]))
+                twin.do("delete", [record])
             case 10:
                 twin.do("beat", rng.choice(workers), rng.choice([-1.0, 50.0]))
                 if record:
-                    twin.do("rewrap", record.uid, record.key_blob, "k", b"\x00\x01")
+                    twin.do("apply", [Rewrap(record.uid, record.key_blob, "k", b"\x00\x01")])
             case 11:
                 twin.files.drop()
                 twin.files = FilesStore(str(root), clock=twin.clock)
                 for worker in workers:
-                    twin.do("enlist", worker, 50.0)
+                    twin.do("beat", worker, 50.0)
         if n % 10 == 0:
             twin.compare()
     twin.compare()
     for record in sorted(twin.memory.find(Filter(), limit=1000), key=lambda record: rng.random()):
         twin.do("beat", "w0", -1.0)
         twin.do("beat", "w1", -1.0)
-        twin.do("delete", record.uid)
+        twin.do("delete", [twin.memory.get(uid=record.uid)])
         twin.compare()
     assert os.listdir(root / "runs") == os.listdir(root / "hidden") == []
     twin.files.close()

@@ -583,9 +583,9 @@ class StoreMachine(Stage):
         for uid in self.gone:
             shared = any(uid in other.lineage and self.shares(other, uid) for other in self.visible())
             if shared:
-                assert store.journal(uid) is not None
+                assert store.get(uid=uid) is not None
 
     def shares(self, twin: Twin, uid: str) -> bool:
-        record = self.watcher.client.store.journal(twin.uid)
+        record = self.watcher.client.store.get(uid=twin.uid)
         assert record is not None
         return any(link.uid == uid for link in record.lineage)

@@ -106,7 +106,7 @@ class Pair:
 
     def _journals(self, name: str) -> Any:
         shelf = memory._shared.get(self._name(name))
-        return (shelf.journals, shelf.ids, shelf.documents) if shelf else ({}, {}, {})
+        return (shelf.runs, shelf.ids, shelf.documents) if shelf else ({}, {}, {})
 
     def rewind(self) -> None:
         """Put back what there was at first."""
@@ -114,7 +114,7 @@ class Pair:
             memory._shared.pop(self._name(name), None)
         MemoryStore(self._name("here")).close()
         shelf = memory._shared[self._name("here")]
-        shelf.journals, shelf.ids, shelf.documents = copy.deepcopy(self._shelf)
+        shelf.runs, shelf.ids, shelf.documents = copy.deepcopy(self._shelf)
         shutil.rmtree(self.folder)
         shutil.copytree(self._kept, self.folder)
         self.clock.reset(self._began)

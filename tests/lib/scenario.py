@@ -182,7 +182,7 @@ class MemorySite(Site):
         for name in ("here", "there"):
             shelf = _shared.get(f"{self._name}-{name}")
             if shelf is not None:
-                shelves[name] = copy.deepcopy((shelf.journals, shelf.ids, shelf.workers, shelf.documents))
+                shelves[name] = copy.deepcopy((shelf.runs, shelf.ids, shelf.workers, shelf.documents))
         return super().image(), shelves
 
     def restore(self, image: Any) -> None:
@@ -190,7 +190,7 @@ class MemorySite(Site):
         super().restore(files)
         for name, kept in shelves.items():
             shelf = MemoryStore(f"{self._name}-{name}")._shelf
-            shelf.journals, shelf.ids, shelf.workers, shelf.documents = copy.deepcopy(kept)
+            shelf.runs, shelf.ids, shelf.workers, shelf.documents = copy.deepcopy(kept)
 
 
 SITES: dict[str, type[Site]] = {site.kind: site for site in (MemorySite, SqliteSite, FilesSite)}

@@ -11,8 +11,9 @@ from typing import Any
 from holdfast import Holdfast, step, workflow
 from holdfast import ask as ask_person
 from holdfast.errors import HoldfastError, TimedOut
-from holdfast.kernel.model import Filter, Item, Limits, Order, Status
+from holdfast.kernel.model import EndMove, Filter, Item, Limits, Order, Post, Status
 from holdfast.kernel.rules import ANY
+from holdfast.stores.protocol import write_one
 
 EXECUTED: list[str] = []  # every step that was executed, in this process
 
@@ -84,7 +85,7 @@ def stock(open_store: Callable[[], Holdfast]) -> None:
         hf.get("open").send({"hello": 1}, topic="greetings")
     hf = open_store()
     left = hf.enqueue(deliver, "left", id="left", queue="post")
-    hf.client.store.enlist("ghost", 3600)
+    hf.client.store.beat("ghost", 3600)
     hf.client.store.claim(left.uid, "ghost")
     hf.client.store.drop()  # as if it were killed
 
@@ -106,12 +107,12 @@ def questions(hf: Holdfast, known: dict[str, str]) -> Iterator[tuple[str, Callab
         yield f"effects {id}", lambda id=id: [(one.key, one.target, one.status) for one in hf.get(id).effects()]
         yield f"questions {id}", lambda id=id: [one.prompt for one in hf.get(id).questions()]
         yield f"audit {id}", lambda id=id: hf.get(id).audit().head
-        yield f"journal {id}", lambda uid=uid: store.journal(uid)
+        yield f"journal {id}", lambda uid=uid: store.get(uid=uid)
         yield f"read {id}", lambda uid=uid: store.read(uid, 0, 99)
         yield f"read saved {id}", lambda uid=uid: [entry.seq for entry in store.read(uid, 0, 99, saved=True)]
         yield f"inbox {id}", lambda uid=uid: store.inbox(uid)
-        yield f"taken {id}", lambda uid=uid: store.taken(uid)
-        yield f"forks {id}", lambda uid=uid: [record.id for record in store.forks(uid)]
+        yield f"taken {id}", lambda uid=uid: [one.key for one in store.inbox(uid, taken=True)]
+        yield f"forks {id}", lambda uid=uid: [record.id for record in store.find(Filter(shares=uid))]
     yield "runs", lambda: [info.id for info in hf.runs()]
     for status in Status:
         yield f"runs {status}", lambda status=status: [info.id for info in hf.runs(status=status)]
@@ -125,10 +126,10 @@ def questions(hf: Holdfast, known: dict[str, str]) -> Iterator[tuple[str, Callab
     yield "schedule", lambda: hf.get_schedule("nightly").info().cron
     yield "recover", lambda: hf.recover(dry_run=True)
     yield "counts", lambda: store.counts(99)
-    yield "due", lambda: [record.id for record in store.due(["post"], WORKFLOWS)]
-    yield "orphans", lambda: [record.id for record in store.orphans()]
+    yield "due", lambda: [record.id for record in store.look(["post"], WORKFLOWS).due]
+    yield "orphans", lambda: [record.id for record in store.find(Filter(orphaned=True))]
     yield "backlog", store.backlog
-    yield "next wake", store.next_wake
+    yield "next wake", lambda: store.look(["post"], WORKFLOWS, limit=0).wake
     yield "workers", lambda: [one.worker for one in store.workers()]
     yield "documents", lambda: [one.name for one in store.documents("queue")]
 
@@ -158,21 +159,21 @@ def attempts(hf: Holdfast, known: dict[str, str]) -> Iterator[tuple[str, Callabl
     yield "queue", lambda: hf.queue("post", limit=3)
     yield "schedule", lambda: hf.schedule(deliver, "news", cron="0 4 * * *", id="nightly", queue="post")
     yield "pause", lambda: hf.get_schedule("nightly").pause()
-    yield "enlist", lambda: store.enlist("tester", 60)
+    yield "first beat", lambda: store.beat("tester", 60)
     for id, uid in known.items():
-        yield f"post {id}", lambda uid=uid: store.post(uid, Item("key", "message", 1, b"{}", False))
+        yield f"post {id}", lambda uid=uid: write_one(store, Post(uid, Item("key", "message", 1, b"{}", False)))
         yield f"claim {id}", lambda uid=uid: store.claim(uid, "tester", ANY)
-        yield f"settle {id}", lambda uid=uid: store.settle(uid, epoch=1, here=Status.READY, mail=())
+        yield f"settle {id}", lambda uid=uid: write_one(store, EndMove(uid, epoch=1, here=Status.READY, mail=()))
     limits = Limits(total=9, per_worker=9, per_lane=9)
     yield "take", lambda: store.take(Order(worker="tester", queues={"post": limits}, workflows=WORKFLOWS, limit=9))
     yield "put document", lambda: store.put_document("queue", "post", b"{}", None)
     yield "beat", lambda: store.beat("tester", 60)
-    yield "retire", lambda: store.retire("tester")
+    yield "retire", lambda: store.beat("tester", 0)
     yield "recover", hf.recover
     yield "rollback", lambda: hf.get("victim").rollback(to=1)
     yield "cancel", lambda: hf.get("open").cancel()
     yield "redact", lambda: hf.get("victim").redact()
-    yield "sweep", lambda: store.sweep([record for uid in known.values() if (record := store.journal(uid))])
+    yield "delete many", lambda: store.delete([record for uid in known.values() if (record := store.get(uid=uid))])
     for id in ("grandchild", "fork", "victim", "done"):
         yield f"delete {id}", lambda id=id: hf.get(id).delete()
 

@@ -196,7 +196,7 @@ def _named(run: Run, data: dict[str, Any], kind: str) -> str:
 
 def check_claims(desk: Desk) -> None:
     """Raise AssertionError if a run is stranded, or can be claimed twice."""
-    assert not desk.hf.client.store.orphans(), "a run is still held by a dead worker"
+    assert not desk.hf.client.store.find(Filter(orphaned=True)), "a run is still held by a dead worker"
     for info in desk.hf.runs(limit=1000):
         assert info.status is not Status.RUNNING, f"{info.id} is running and nobody holds it"
         if info.status in (Status.READY, Status.WAITING):
@@ -248,7 +248,7 @@ def finish(site: Site, part: Part, *, recover: bool = True) -> dict[str, Any]:
         done, gone = acted(desk), taken_back(desk)
         if recover:
             desk.recover()
-            assert not desk.hf.client.store.orphans(), "recover() left a run with its dead holder"
+            assert not desk.hf.client.store.find(Filter(orphaned=True)), "recover() left a run with its dead holder"
         part(desk)
         check_acknowledged(desk, everywhere=False)
         for name, times in called.items():

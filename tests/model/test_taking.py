@@ -8,10 +8,11 @@ import pytest
 
 from holdfast.errors import RunEnded
 from holdfast.kernel.admission import Candidate, Held, admitted
-from holdfast.kernel.model import ENDED, Change, Limits, Order, RunRecord, Status
+from holdfast.kernel.model import ENDED, Change, Limits, Order, Post, RunRecord, Status
 from holdfast.stores import Store, open_store
+from holdfast.stores.protocol import find_document, write_one
 from holdfast.testing import ManualClock
-from holdfast.testing.contract_author import LEASE, Author, item, make, put
+from holdfast.testing.contract_author import LEASE, Author, delete, item, make, put
 
 QUEUES, LANES, WORKFLOWS = ("p", "q", "r"), (None, "a", "b", "c"), ("v", "w")
 
@@ -35,7 +36,7 @@ class History:
     def hire(self) -> str:
         self.workers += 1
         for store in self.both:
-            store.enlist(f"worker {self.workers}", LEASE)
+            store.beat(f"worker {self.workers}", LEASE)
         return f"worker {self.workers}"
 
     def enqueue(self) -> None:
@@ -101,7 +102,7 @@ class History:
     def die(self) -> None:
         gone = self.alive.pop(self.dice.randrange(len(self.alive)))
         for store in self.both:
-            store.retire(gone)
+            store.beat(gone, 0)
         self.alive.append(self.hire())
 
     def post(self) -> None:
@@ -112,7 +113,7 @@ class History:
     @staticmethod
     def posted(store: Store, uid: str, key: str) -> bool:
         try:
-            return store.post(uid, item(key))
+            return write_one(store, Post(uid, item(key)))
         except RunEnded:
             return False
 
@@ -120,13 +121,13 @@ class History:
         free = [uid for uid in self.known if all(record.uid != uid for record in self.held)]
         if free:
             uid = self.dice.choice(free)
-            assert len({store.delete(uid) for store in self.both}) == 1
+            assert len({delete(store, uid) for store in self.both}) == 1
             self.known.remove(uid)
 
     def write(self) -> None:
         name, value = self.dice.choice("xyz"), self.dice.choice([None, b"{}", b'{"a":1}'])
         for store in self.both:
-            known = store.document("k", name)
+            known = find_document(store, "k", name)
             assert not store.put_document("k", name, b"wrong", known.version + 1 if known else 5)
             assert store.put_document("k", name, value, known.version if known else None)
         self.documents.pop(name, None)
@@ -155,7 +156,7 @@ def test_every_store_takes_what_the_store_in_memory_takes(kind: str, seed: int, 
     for _ in range(160):
         history.step()
         assert store.backlog() == memory.backlog()
-        assert store.due(QUEUES, WORKFLOWS) == memory.due(QUEUES, WORKFLOWS)
+        assert store.look(QUEUES, WORKFLOWS).due == memory.look(QUEUES, WORKFLOWS).due
     store.close()
 
 

@@ -33,7 +33,7 @@ def author(clock: ManualClock) -> Author:
 def store(postgres_url: str, clock: ManualClock) -> Iterator[PostgresStore]:
     """A store with a worker ``east``."""
     store = PostgresStore(postgres_url, clock=clock)
-    store.enlist("east", LEASE)
+    store.beat("east", LEASE)
     yield store
     store.close()
 

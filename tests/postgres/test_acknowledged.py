@@ -62,7 +62,7 @@ def test_an_end_that_was_not_committed_is_not_acknowledged(
     end = author.append(held, Kind.COMPLETED, change=Change(status=Status.COMPLETED, release=True))
     with pytest.raises(StoreError, match="no commit"):
         store.apply([end])
-    found = store.journal(held.uid)
+    found = store.get(uid=held.uid)
     assert found is not None
     assert (found.status, found.worker) == (Status.RUNNING, "east")
 
@@ -87,7 +87,7 @@ def test_a_commit_that_meets_another_is_made_again(
     assert store.get("another") == made
     end = author.append(held, Kind.COMPLETED, change=Change(status=Status.COMPLETED, release=True))
     assert store.apply([end]) == [None]
-    found = store.journal(held.uid)
+    found = store.get(uid=held.uid)
     assert found is not None
     assert found.status is Status.COMPLETED
 
@@ -140,7 +140,7 @@ def test_the_isolation_level_of_the_server_does_not_matter(
     try:
         store = PostgresStore(postgres_url, clock=clock)
         assert store._link.ask("SHOW transaction_isolation") == [("read committed",)]
-        store.enlist("west", LEASE)
+        store.beat("west", LEASE)
         made = make(store, author.create("run"))
         assert store.get("run") == made
         store.close()

@@ -11,14 +11,14 @@ from pgserver import Schemas
 
 from holdfast.cli import cli
 from holdfast.errors import StoreDamaged, StoreError, StoreNotFound, StoreReadOnly, StoreTooNew
-from holdfast.kernel.model import Filter, Kind, Limits, Order
+from holdfast.kernel.model import Filter, Kind, Limits, Order, Post
 from holdfast.stores import open_store
 from holdfast.stores.postgres.schema import SQL_FOLDER, migrate, migrations
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.postgres.url import settings_of
-from holdfast.stores.protocol import READER, WRITER
+from holdfast.stores.protocol import READER, WRITER, write_one
 from holdfast.testing import ManualClock
-from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
+from holdfast.testing.contract_author import LEASE, Author, after, delete, item, make, put
 
 Sql = Callable[..., list[Any]]
 
@@ -142,7 +142,7 @@ def test_a_later_schema_that_allows_us_is_opened(postgres_schemas: Schemas, empt
     postgres_schemas.execute(f"UPDATE {empty}.meta SET value = 99 WHERE name = 'schema'")
     clock = ManualClock()
     store, author = PostgresStore(postgres_schemas.url(empty), clock=clock), Author(clock)
-    store.enlist("east", LEASE)
+    store.beat("east", LEASE)
     held = store.claim(make(store, author.create("run")).uid, "east")
     put(store, author.append(held, Kind.DONE))
     store.close()
@@ -164,16 +164,16 @@ def test_a_schema_may_have_any_name(postgres_schemas: Schemas) -> None:
         try:
             clock = ManualClock()
             store, author = PostgresStore(url, clock=clock), Author(clock)
-            store.enlist("east", LEASE)
+            store.beat("east", LEASE)
             held = store.claim(make(store, author.create("run", queue="q", workflow="w")).uid, "east")
             writes = [author.append(held, Kind.DONE)]
             writes.append(author.append(after(held, writes[0]), Kind.SAVED))
             assert store.apply(writes) == [None, None]
-            assert store.post(held.uid, item("k"))
+            assert write_one(store, Post(held.uid, item("k")))
             assert len(store.find(Filter(tags=()))) == 1
-            assert (store.due(["q"], ["w"]), store.orphans(), store.next_wake()) == ([], [], None)
-            store.retire("east")
-            assert store.delete(held.uid)
+            assert (store.look(["q"], ["w"]).due, store.find(Filter(orphaned=True))) == ([], [])
+            store.beat("east", 0)
+            assert delete(store, held.uid)
             store.close()
         finally:
             postgres_schemas.execute('DROP SCHEMA "{}" CASCADE'.format(name.replace('"', '""')))
@@ -199,11 +199,11 @@ def test_no_superuser_is_needed(postgres_schemas: Schemas, clerk: str, empty: st
     assert migrate(url) == tuple(number for number, _ in migrations())
     clock = ManualClock()
     store, author = PostgresStore(url, clock=clock), Author(clock)
-    store.enlist("east", LEASE)
+    store.beat("east", LEASE)
     held = store.claim(make(store, author.create("run")).uid, "east")
     put(store, author.append(held, Kind.DONE))
     before = store.version()
-    assert store.post(held.uid, item("k"))
+    assert write_one(store, Post(held.uid, item("k")))
     assert store.version() != before
     store.close()
 
@@ -215,7 +215,7 @@ def test_who_may_not_write_is_told(postgres_schemas: Schemas, clerk: str, empty:
     store = PostgresStore(f"{postgres_schemas.elsewhere(user=clerk)}?schema={empty}")
     assert store.get("run") is None
     with pytest.raises(StoreReadOnly, match=f"permission denied.*grant this user the rights to the schema {empty}"):
-        store.enlist("east", LEASE)
+        store.beat("east", LEASE)
     store.drop()
 
 
@@ -249,15 +249,14 @@ def test_nothing_that_workers_ask_for_reads_whole_tables(postgres_schemas: Schem
     asked: list[tuple[str, Any]] = []
     ask = store._link.ask
     store._link.ask = lambda statement, values=(): (asked.append((statement, values)), ask(statement, values))[1]  # type: ignore[method-assign]
-    store.due(["p", "q"], [f"w{n}" for n in range(50)])
-    store.orphans()
-    store.next_wake(["q"], ["w"])
+    store.look(["p", "q"], [f"w{n}" for n in range(50)])
+    store.find(Filter(orphaned=True))
     order = Order(worker="e", queues={"q": Limits(total=3)}, workflows=frozenset({"w"}), limit=5)
     values = store._at(queues=["q"], workflows=["w"], leave=[], full=[], limit=5)
     assert store.take(order) == []
     asked += [(store._q[name], values) for name in ("take_due", "take_waiting", "take_left", "held")]
     store.get("run 7")
-    store.journal("0" * 24)
+    store.get(uid="0" * 24)
     store.find(Filter())
     store.find(Filter(workflow="w"))
     store.find(Filter(parent="p"))

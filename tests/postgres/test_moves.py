@@ -94,7 +94,7 @@ def test_a_departure_of_which_no_answer_came_is_looked_for(
         [outcome] = store.apply([Append(run.uid, run.id, run.epoch, "", (), change)])
         assert outcome is None
         monkeypatch.undo()
-        gone = store.journal(run.uid)
+        gone = store.get(uid=run.uid)
         assert gone is not None
         assert (gone.status, gone.away) == (Status.AWAY, "elsewhere")
 

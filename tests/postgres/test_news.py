@@ -9,13 +9,13 @@ import pytest
 import holdfast
 from holdfast import Holdfast, ask, emit, step, workflow
 from holdfast.engine.worker.worker import Crew
-from holdfast.kernel.model import Change, Kind, RunRecord, Status
+from holdfast.kernel.model import Change, Kind, Post, RunRecord, Status
 from holdfast.stores.postgres import store as postgres
 from holdfast.stores.postgres.notify import PATIENCE, channel
 from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.protocol import Telling
+from holdfast.stores.protocol import Telling, write_one
 from holdfast.testing import ManualClock
-from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
+from holdfast.testing.contract_author import LEASE, Author, after, delete, item, make, put
 
 Sql = Callable[..., list[Any]]
 
@@ -43,7 +43,7 @@ class Ear:
 @pytest.fixture
 def other(postgres_url: str, clock: ManualClock) -> Iterator[PostgresStore]:
     other = PostgresStore(postgres_url, clock=clock)
-    other.enlist("north", LEASE)
+    other.beat("north", LEASE)
     yield other
     other.close()
 
@@ -56,7 +56,7 @@ def test_what_others_commit_is_told(
     assert ear.heard == [None]  # something may have been missed before
     made = make(store, author.create("new"))
     ear.until(2)
-    assert store.post(made.uid, item("k"))
+    assert write_one(store, Post(made.uid, item("k")))
     ear.until(3)
     write = author.append(held, Kind.EMITTED)
     put(store, write)
@@ -72,8 +72,8 @@ def test_a_plain_step_and_ones_own_commits_are_not_told(
 ) -> None:
     ear = Ear(other)
     put(store, author.append(held, Kind.DONE))
-    other.post(held.uid, item("own"))
-    store.post(held.uid, item("last"))
+    write_one(other, Post(held.uid, item("own")))
+    write_one(store, Post(held.uid, item("last")))
     ear.until(2)
     assert ear.heard == [None, held.uid]
 
@@ -87,7 +87,7 @@ def test_a_lost_connection_is_made_again(
     name = channel(other._link.settings.schema)
     assert sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE %s", f'LISTEN "{name}"%')
     ear.until(2)
-    store.post(held.uid, item("k"))
+    write_one(store, Post(held.uid, item("k")))
     ear.until(3)
     assert ear.heard == [None, None, held.uid]
 
@@ -114,13 +114,13 @@ def test_what_cannot_be_told_is_committed_all_the_same(
     with pytest.raises(holdfast.StoreError, match="too long"):
         store._link.ask(*too_long)
     made = make(store, author.create("new"))
-    assert store.post(made.uid, item("k"))
+    assert write_one(store, Post(made.uid, item("k")))
     write = author.append(held, Kind.EMITTED)
     put(store, write)
     held = after(held, write)
     put(store, author.append(held, Kind.DONE, change=Change(status=Status.READY, release=True)))
     assert [entry.kind for entry in store.read(held.uid, 1, 99)] == [Kind.EMITTED, Kind.DONE]
-    assert (len(store.inbox(made.uid)), store.delete(made.uid)) == (1, True)
+    assert (len(store.inbox(made.uid)), delete(store, made.uid)) == (1, True)
 
 
 # --- in workflows: nobody would look within the time of these tests
@@ -205,18 +205,18 @@ def test_who_has_nothing_to_do_asks_nothing_until_it_is_told(two: tuple[Holdfast
 def test_it_is_known_when_the_next_lease_of_a_holder_ends(
     store: PostgresStore, other: PostgresStore, author: Author, clock: ManualClock
 ) -> None:
-    assert store.lapse() is None, "both live, and neither holds anything"
+    assert store.look((), ()).lapse is None, "both live, and neither holds anything"
     clock.advance(2)
     store.beat("east", LEASE)
     ends = clock.now() + round(LEASE * 1_000_000)
     first = store.claim(make(store, author.create("first")).uid, "east")
-    assert other.lapse() == ends
+    assert other.look((), ()).lapse == ends
     other.claim(make(store, author.create("second")).uid, "north")
-    assert other.lapse() == ends - 2_000_000, "north was heard of earlier"
+    assert other.look((), ()).lapse == ends - 2_000_000, "north was heard of earlier"
     clock.advance(LEASE - 1)
-    assert other.lapse() == ends, "who is dead already is not waited for"
+    assert other.look((), ()).lapse == ends, "who is dead already is not waited for"
     put(store, author.append(first, Kind.DONE, change=Change(status=Status.READY, release=True)))
-    assert other.lapse() is None
+    assert other.look((), ()).lapse is None
 
 
 def test_a_lease_that_ends_while_one_looks_is_not_overlooked(
@@ -224,7 +224,7 @@ def test_a_lease_that_ends_while_one_looks_is_not_overlooked(
 ) -> None:
     with holdfast.open(postgres_url, store=PostgresStore(postgres_url, clock=clock)) as hf:
         run = hf.enqueue(doubled, 1)
-        hf.client.store.enlist("north", LEASE)
+        hf.client.store.beat("north", LEASE)
         hf.client.store.claim(run.uid, "north")
         crew, heard = Crew(hf.client.engine, 1, ["default"], until_idle=False), hf.client.engine.bell.heard()
         take = crew._intake.take

@@ -9,8 +9,10 @@ import pytest
 from pgserver import Schemas
 
 from holdfast.kernel.model import Filter, Limits, Order, Status
+from holdfast.stores.postgres import store as module
 from holdfast.stores.postgres.schema import SQL_FOLDER, migrate
 from holdfast.stores.postgres.store import PostgresStore
+from holdfast.testing.contract_author import delete
 
 RUNS = 20_000
 PAGE = 50
@@ -73,12 +75,13 @@ def explained(store: PostgresStore, url: str) -> Callable[[Callable[[], object]]
 
     def explain(ask: Callable[[], object]) -> list[dict[str, Any]]:
         asked: list[tuple[str, Any]] = []
-        plain = store._link.ask
+        plain, together = store._link.ask, module.together
         store._link.ask = lambda statement, values=(): (asked.append((statement, values)), plain(statement, values))[1]  # type: ignore[method-assign]
+        module.together = lambda conn, *some: (asked.extend(some), together(conn, *some))[1]
         try:
             ask()
         finally:
-            store._link.ask = plain  # type: ignore[method-assign]
+            store._link.ask, module.together = plain, together  # type: ignore[method-assign]
         assert asked
         return [node for each in asked for node in carried_out(url, *each)]
 
@@ -129,17 +132,16 @@ def test_so_is_the_page_after_it(
 
 def test_so_is_a_run(store: PostgresStore, explained: Callable[[Callable[[], object]], list[dict[str, Any]]]) -> None:
     check(explained(lambda: store.get("c100/6000")), 2)
-    check(explained(lambda: store.journal("0" * 24)), 2)
+    check(explained(lambda: store.get(uid="0" * 24)), 2)
 
 
 def test_what_is_due_is_found_without_what_waits_for_later(
     store: PostgresStore, explained: Callable[[Callable[[], object]], list[dict[str, Any]]]
 ) -> None:
     names = [f"w{n}" for n in range(10)]
-    assert [record.id for record in store.due(["p", "q"], names)] == ["c333/20000"]
-    check(explained(lambda: store.due(["p", "q"], names)), 20)
-    check(explained(lambda: store.next_wake(["q"], names, after=1)), 2)
-    check(explained(store.orphans), 2)
+    assert [record.id for record in store.look(["p", "q"], names).due] == ["c333/20000"]
+    check(explained(lambda: store.look(["p", "q"], names)), 20)
+    check(explained(lambda: store.find(Filter(orphaned=True))), 2)
 
 
 def test_so_is_what_can_be_taken(store: PostgresStore, url: str) -> None:
@@ -172,7 +174,7 @@ def test_runs_that_were_there_before_are_found_by_their_tags(postgres_schemas: S
         store = PostgresStore(url)
         assert [record.id for record in store.find(Filter(tags=(("colour", "réd"), ("size", "1"))))] == ["run"]
         assert store.find(Filter(tags=(("colour", "1"),))) == []
-        assert store.delete("a")
+        assert delete(store, "a")
         assert postgres_schemas.execute(f"SELECT count(*) FROM {schema}.run_tag") == [(0,)]
         store.close()
     finally:

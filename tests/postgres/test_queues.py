@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from holdfast.kernel.model import Change, Kind, Limits, Order, RunRecord, Status
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.protocol import find_document
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, make, put
 
@@ -28,7 +29,7 @@ def test_it_takes_what_the_store_in_memory_takes(store: PostgresStore, clock: Ma
     author, both = Author(clock), (store, memory)
     for worker in ("east", "west", "dead"):
         for one in both:
-            one.enlist(worker, LEASE)
+            one.beat(worker, LEASE)
     for n in range(25):
         write = author.create(
             f"run {n}",
@@ -47,7 +48,7 @@ def test_it_takes_what_the_store_in_memory_takes(store: PostgresStore, clock: Ma
                 if end is not None:
                     put(one, author.append(held, change=Change(status=end, release=True, wake_at=wake_at)))
     for one in both:
-        one.retire("dead")
+        one.beat("dead", 0)
     clock.advance(1)
     assert store.backlog() == memory.backlog()
     for _ in range(6):
@@ -59,7 +60,7 @@ def test_it_takes_what_the_store_in_memory_takes(store: PostgresStore, clock: Ma
             suspects=dice.choice([0, 1]),
             alone=dice.random() < 0.3,
         )
-        due = [[one.id for one in each.due(order.queues, order.workflows)] for each in both]
+        due = [[one.id for one in each.look(order.queues, order.workflows).due] for each in both]
         assert due[0] == due[1]
         taken = [each.take(order) for each in both]
         assert taken[0] == taken[1], (seed, order)
@@ -75,7 +76,7 @@ def test_what_is_passed_over_for_a_limit_does_not_hide_what_lies_behind_it(
     order = Order(worker="east", queues={"q": Limits(per_lane=1)}, workflows=frozenset({"w"}), limit=2)
     assert [record.lane for record in store.take(order)] == ["crowded", "free"]
     assert store.take(order) == []
-    assert store.journal(last.uid) is not None
+    assert store.get(uid=last.uid) is not None
 
 
 @pytest.mark.parametrize("limits", [None, Limits(total=7), Limits(per_lane=2), Limits(per_worker=2)])
@@ -90,7 +91,7 @@ def test_many_who_take_at_once_share(
 
     def take(n: int) -> None:
         worker = f"worker {n}"
-        stores[n].enlist(worker, LEASE)
+        stores[n].beat(worker, LEASE)
         order = Order(worker=worker, queues={"q": limits}, workflows=frozenset({"w"}), limit=3)
         start.wait()
         for _ in range(5):
@@ -119,10 +120,10 @@ def test_many_who_take_at_once_share(
 
 
 def test_documents_are_replaced_by_compare_and_set(store: PostgresStore, postgres_url: str) -> None:
-    assert (store.document("limit", "q\0"), store.documents("limit")) == (None, [])
+    assert (find_document(store, "limit", "q\0"), store.documents("limit")) == (None, [])
     assert store.put_document("limit", "q\0", b"\x00one", None)
     assert not store.put_document("limit", "q\0", b"two", None)
-    found = store.document("limit", "q\0")
+    found = find_document(store, "limit", "q\0")
     assert found is not None
     assert (found.name, found.value) == ("q\0", b"\x00one")
     assert not store.put_document("limit", "q\0", b"two", found.version + 1)
@@ -130,13 +131,13 @@ def test_documents_are_replaced_by_compare_and_set(store: PostgresStore, postgre
     assert store.put_document("limit", "a", b"", None)
     assert store.put_document("other", "b", b"", None)
     assert [(one.name, one.value) for one in store.documents("limit")] == [("a", b""), ("q\0", b"two")]
-    again = store.document("limit", "q\0")
+    again = find_document(store, "limit", "q\0")
     assert again is not None
     assert not store.put_document("limit", "q\0", None, found.version)
     assert not store.put_document("limit", "q\0", None, None)
     assert store.put_document("limit", "q\0", None, again.version)
     assert store.put_document("limit", "q\0", None, None)
-    assert store.document("limit", "q\0") is None
+    assert find_document(store, "limit", "q\0") is None
 
 
 def test_a_run_that_nobody_holds_may_be_appended_to(store: PostgresStore, author: Author) -> None:

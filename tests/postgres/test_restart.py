@@ -70,7 +70,7 @@ def test_sessions_that_are_ended_at_random_lose_nothing_and_double_nothing(
     clock = ManualClock()
     author, killed, failed = Author(clock), 0, list[BaseException]()
     store = PostgresStore(f"{url}?application_name=victim&pool=4", clock=clock)
-    store.enlist("east", 1e6)
+    store.beat("east", 1e6)
     held = [store.claim(make(store, author.create(f"run {n}")).uid, "east") for n in range(3)]
     over = threading.Semaphore(0)
 

@@ -15,12 +15,13 @@ from pgproxy import Proxy
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.errors import StoreUnreachable
-from holdfast.kernel.model import Append, Kind, Limits, Order, RunRecord, Status
+from holdfast.kernel.model import Append, Kind, Limits, Order, Post, RunRecord, Status
 from holdfast.kernel.rules import ANY
 from holdfast.stores.postgres import connections
 from holdfast.stores.postgres import store as postgres
 from holdfast.stores.postgres.connections import Connection, begin, execute
 from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.protocol import write_one
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, item, make, put
 
@@ -38,7 +39,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def other(postgres_url: str, clock: ManualClock) -> Iterator[PostgresStore]:
     """The store, in another process's eyes. The server does not end its sessions by itself."""
     other = PostgresStore(f"{postgres_url}&{NO_IDLE_LIMIT}", clock=clock)
-    other.enlist("west", LEASE)
+    other.beat("west", LEASE)
     yield other
     other.close()
 
@@ -187,7 +188,7 @@ def far(postgres_url: str, proxy: Proxy, clock: ManualClock) -> Iterator[Postgre
     """The store, seen through the proxy, with a worker ``far``."""
     where = conninfo_to_dict(postgres_url.partition("?")[0])
     far = PostgresStore(postgres_url.replace(f":{where['port']}/", f":{proxy.port}/"), clock=clock)
-    far.enlist("far", LEASE)
+    far.beat("far", LEASE)
     yield far
     far.close()
 
@@ -216,12 +217,12 @@ def test_a_run_that_was_claimed_by_a_call_that_failed_is_given_up(
     proxy.refuses = True
     with pytest.raises(StoreUnreachable):
         act(far, run.uid)
-    held = store.journal(run.uid)
+    held = store.get(uid=run.uid)
     assert held is not None
     assert (held.worker, held.status) == ("far", Status.RUNNING)
     proxy.refuses = False
     far.beat("far", LEASE)
-    free = store.journal(run.uid)
+    free = store.get(uid=run.uid)
     assert free is not None
     assert (free.worker, free.status, free.epoch) == (None, Status.READY, 1)
 
@@ -236,10 +237,10 @@ def test_a_run_that_had_ended_is_given_up_with_what_came_meanwhile(
     proxy.refuses = True
     with pytest.raises(StoreUnreachable):
         far.claim(run.uid, "far", ANY)
-    assert store.post(run.uid, item("answer:1"))
+    assert write_one(store, Post(run.uid, item("answer:1")))
     proxy.refuses = False
     far.beat("far", LEASE)
-    free = store.journal(run.uid)
+    free = store.get(uid=run.uid)
     assert free is not None
     assert (free.worker, free.status, free.epoch) == (None, Status.READY, 1)
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import holdfast
 from holdfast.errors import Claimed, InboxNotEmpty, LeaseLost, StoreError, StoreUnusable
 from holdfast.kernel.clock import SystemClock
-from holdfast.kernel.model import Append, Change, Filter, Kind, RunRecord, Status
+from holdfast.kernel.model import Append, Change, Filter, Kind, Post, RunRecord, Status
 from holdfast.kernel.rules import appended
 from holdfast.stores.postgres import connections
 from holdfast.stores.postgres.append import Statement
@@ -21,6 +21,7 @@ from holdfast.stores.postgres.guarded_connection import LentConnection
 from holdfast.stores.postgres.rows import given, kept
 from holdfast.stores.postgres.store import PostgresStore, ServerClock
 from holdfast.stores.postgres.url import settings_of
+from holdfast.stores.protocol import write_one
 from holdfast.stores.sql_rows import sealed
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, after, item, make, put
@@ -55,7 +56,7 @@ def test_an_end_sees_the_item_of_a_post_that_it_had_to_wait_for(
         poster.commit()
         ending.join()
     assert [type(one) for one in outcomes] == [InboxNotEmpty]
-    record = store.journal(held.uid)
+    record = store.get(uid=held.uid)
     assert record is not None
     assert (record.status, record.seq) == (Status.RUNNING, held.seq)
 
@@ -79,17 +80,17 @@ def test_leases_go_by_the_servers_clock(
     postgres_url: str, author: Author, skewed: Callable[[int], None], by: int
 ) -> None:
     right = PostgresStore(postgres_url)
-    right.enlist("right", LEASE)
+    right.beat("right", LEASE)
     held = right.claim(make(right, author.create("run")).uid, "right")
     now = SystemClock().now()
     skewed(by)
     wrong = PostgresStore(postgres_url)
     assert isinstance(wrong.clock, ServerClock)
     assert abs(wrong.clock.now() - now) < 60_000_000 < abs(by)
-    wrong.enlist("wrong", LEASE)
+    wrong.beat("wrong", LEASE)
     with pytest.raises(Claimed):
         wrong.claim(held.uid, "wrong")
-    assert wrong.orphans() == []
+    assert wrong.find(Filter(orphaned=True)) == []
     mine = wrong.claim(make(wrong, author.create("other")).uid, "wrong")
     skewed(0)
     with pytest.raises(Claimed):
@@ -187,7 +188,7 @@ def test_a_claim_waits_for_the_step_that_is_being_written(
     write = author.append(held, Kind.DONE)
     written(store, aside, write)
     other = PostgresStore(f"{postgres_url}&options=-c%20lock_timeout%3D50ms", clock=clock)
-    other.enlist("west", LEASE)
+    other.beat("west", LEASE)
     with pytest.raises(holdfast.StoreBusy, match="lock timeout"):
         other.claim(held.uid, "west")
     aside.commit()
@@ -227,14 +228,14 @@ def test_a_run_is_made_and_ends_without_looking_first(
     looked: list[int] = []
     carefully = store._carefully
     monkeypatch.setattr(store, "_carefully", lambda *given: (looked.append(1), carefully(*given))[1])
-    store.enlist("east", LEASE)
+    store.beat("east", LEASE)
     write = author.create("quick")
     held = store.claim(make(store, write).uid, "east")
     change = Change(status=Status.FAILED, release=True, reason="it broke")
     end = author.append(held, Kind.DONE, Kind.FAILED, change=change)
     put(store, end)
     assert not looked
-    record = store.journal(held.uid)
+    record = store.get(uid=held.uid)
     assert record == appended(held, end, mail=False)
     assert make(store, author.create("quick")) == record
     [refused] = store.apply([author.append(held, Kind.DONE, Kind.FAILED, change=change)])
@@ -243,9 +244,9 @@ def test_a_run_is_made_and_ends_without_looking_first(
 
 
 def test_what_arrived_is_seen_by_a_run_that_goes_to_wait(store: PostgresStore, author: Author, held: RunRecord) -> None:
-    store.post(held.uid, item("k"))
+    write_one(store, Post(held.uid, item("k")))
     put(store, author.append(held, Kind.DONE, change=Change(status=Status.WAITING, release=True)))
-    record = store.journal(held.uid)
+    record = store.get(uid=held.uid)
     assert record is not None
     assert record.status is Status.READY
 

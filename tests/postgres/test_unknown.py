@@ -10,11 +10,12 @@ from psycopg.conninfo import conninfo_to_dict
 import holdfast
 from holdfast import step, workflow
 from holdfast.errors import Claimed, LeaseLost, RunNotFound, StoreUnreachable
-from holdfast.kernel.model import Append, Change, Filter, Kind, Order, RunRecord, Status
+from holdfast.kernel.model import Adopt, Append, Change, Filter, Kind, Order, Post, Rewrap, RunRecord, Status
 from holdfast.stores.postgres import connections, stuck_calls
 from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.protocol import find_document, write_one
 from holdfast.testing import ManualClock
-from holdfast.testing.contract_author import ALL, LEASE, Author, after, item, make, put, snapshot
+from holdfast.testing.contract_author import ALL, LEASE, Author, after, delete, item, make, put, snapshot
 
 SWALLOWED = "tests/postgres/test_unknown.py::test_a_step_is_written_once"
 HOWS = [pytest.param("before", marks=pytest.mark.slow(covered_by=SWALLOWED)), "after", "swallow"]
@@ -39,7 +40,7 @@ def far(postgres_url: str, proxy: Proxy, clock: ManualClock) -> Iterator[Postgre
     """The store, seen through the proxy, with a worker ``far``."""
     where = conninfo_to_dict(postgres_url.partition("?")[0])
     far = PostgresStore(postgres_url.replace(f":{where['port']}/", f":{proxy.port}/"), clock=clock)
-    far.enlist("far", LEASE)
+    far.beat("far", LEASE)
     yield far
     far.close()
 
@@ -63,7 +64,7 @@ def test_a_step_is_written_once(far: PostgresStore, proxy: Proxy, author: Author
         held = after(held, write)
         assert proxy.struck.is_set()
     assert [entry.payload for entry in far.read(run.uid, 1, ALL)] == [b"step %d" % n for n in range(7)]
-    assert far.journal(run.uid) == held
+    assert far.get(uid=run.uid) == held
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -83,17 +84,20 @@ def test_a_batch_of_steps_is_written_once(far: PostgresStore, proxy: Proxy, auth
 def test_a_release_is_made_once(
     far: PostgresStore, proxy: Proxy, author: Author, run: RunRecord, how: str, entries: tuple[str, ...]
 ) -> None:
-    far.post(run.uid, item("k"))
+    write_one(far, Post(run.uid, item("k")))
     held = far.claim(run.uid, "far")
     status = Status.COMPLETED if entries else Status.READY
     write = author.append(held, *entries, took=("k",), change=Change(status=status, release=True))
     proxy.lose(b"COMMIT\0", how)
     put(far, write)
     assert proxy.struck.is_set()
-    record = far.journal(run.uid)
+    record = far.get(uid=run.uid)
     assert record is not None
     assert (record.status, record.worker, record.epoch) == (status, None, held.epoch)
-    assert (far.taken(run.uid), len(far.read(run.uid, 1, ALL))) == (["k"], len(entries))
+    assert ([one.key for one in far.inbox(run.uid, taken=True)], len(far.read(run.uid, 1, ALL))) == (
+        ["k"],
+        len(entries),
+    )
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -138,7 +142,7 @@ def test_a_run_ends_once(far: PostgresStore, proxy: Proxy, author: Author, run: 
     proxy.lose(b"crashes = 0", how)
     put(far, write)
     assert proxy.struck.is_set()
-    record = far.journal(run.uid)
+    record = far.get(uid=run.uid)
     assert record is not None
     assert (record.status, record.worker, record.epoch) == (Status.COMPLETED, None, held.epoch)
     assert far.read(run.uid, 1, ALL) == list(write.entries)
@@ -167,20 +171,20 @@ def test_an_item_is_posted_once(
     far: PostgresStore, store: PostgresStore, proxy: Proxy, author: Author, run: RunRecord, how: str, taken: bool
 ) -> None:
     proxy.lose(b"COMMIT\0", how)
-    assert far.post(run.uid, item("k", at=77))
+    assert write_one(far, Post(run.uid, item("k", at=77)))
     if taken:
         put(store, author.append(store.claim(run.uid, "east"), took=("k",)))
-    assert not far.post(run.uid, item("k", at=78))
+    assert not write_one(far, Post(run.uid, item("k", at=78)))
     assert proxy.struck.is_set()
-    assert len(far.inbox(run.uid)) + len(far.taken(run.uid)) == 1
+    assert len(far.inbox(run.uid)) + len([one.key for one in far.inbox(run.uid, taken=True)]) == 1
 
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_run_is_deleted_once(far: PostgresStore, proxy: Proxy, run: RunRecord, how: str) -> None:
     proxy.lose(b"COMMIT\0", how)
-    assert far.delete(run.uid)
+    assert delete(far, run.uid)
     assert proxy.struck.is_set()
-    assert not far.delete(run.uid)
+    assert not delete(far, run.uid)
     with pytest.raises(RunNotFound):
         far.claim(run.uid, "far")
 
@@ -189,7 +193,7 @@ def test_a_run_is_deleted_once(far: PostgresStore, proxy: Proxy, run: RunRecord,
 def test_a_run_is_adopted_once(far: PostgresStore, proxy: Proxy, author: Author, how: str) -> None:
     write = author.create("adopted", Kind.CREATED, Kind.SAVED)
     proxy.lose(b"COMMIT\0", how)
-    far.adopt(write.record, write.entries, [item("k")], ["t"])
+    write_one(far, Adopt(write.record, write.entries, [item("k")], ["t"]))
     assert proxy.struck.is_set()
     _, entries, items, taken = snapshot(far, write.record.uid)
     assert (entries, items, taken) == (list(write.entries), [item("k")], ["t"])
@@ -199,9 +203,9 @@ def test_a_run_is_adopted_once(far: PostgresStore, proxy: Proxy, author: Author,
 def test_a_key_is_rewrapped_once(far: PostgresStore, proxy: Proxy, author: Author, how: str) -> None:
     made = make(far, author.create("secret", key_id="k1", key_blob=b"one"))
     proxy.lose(b"COMMIT\0", how)
-    assert far.rewrap(made.uid, b"one", "k2", b"two")
+    assert write_one(far, Rewrap(made.uid, b"one", "k2", b"two"))
     assert proxy.struck.is_set()
-    assert not far.rewrap(made.uid, b"one", "k2", b"two")
+    assert not write_one(far, Rewrap(made.uid, b"one", "k2", b"two"))
 
 
 @pytest.mark.parametrize("how", HOWS)
@@ -218,11 +222,11 @@ def test_what_is_taken_is_taken_once_and_known(far: PostgresStore, proxy: Proxy,
 @pytest.mark.parametrize("how", HOWS)
 def test_a_document_is_put_once(far: PostgresStore, proxy: Proxy, how: str) -> None:
     for value, wanted in ((b"made", True), (b"replaced", True), (None, False)):
-        before = far.document("kind", "name")
+        before = find_document(far, "kind", "name")
         proxy.lose(b"document", how)
         assert far.put_document("kind", "name", value, before.version if before else None)
         assert proxy.struck.is_set()
-        after = far.document("kind", "name")
+        after = find_document(far, "kind", "name")
         assert (after.value if after else None) == value
         assert (after is not None) is wanted
 

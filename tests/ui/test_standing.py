@@ -56,7 +56,7 @@ def died(hf: Holdfast, id: str) -> None:
     record = hf.client.store.get(id)
     assert record is not None
     assert record.worker is not None
-    hf.client.store.retire(record.worker)
+    hf.client.store.beat(record.worker, 0)
 
 
 def test_a_run_whose_process_died_is_not_said_to_be_running(hf: Holdfast, pages: TestClient) -> None:
@@ -163,7 +163,7 @@ def test_the_server_of_the_page_is_no_worker_unless_it_holds_something(hf: Holdf
         assert [one["runs"] for one in pages.get("/api/v1/workers").json()["items"]] == [["r"]]
     assert hf.client.engine.worker.enlisted
     assert pages.get("/api/v1/workers").json()["items"] == []
-    hf.client.store.enlist("other.1", 30.0)
+    hf.client.store.beat("other.1", 30.0)
     assert [one["name"] for one in pages.get("/api/v1/workers").json()["items"]] == ["other.1"]
     assert "A worker that has found nothing to do yet is not known" in words(pages.get("/workers").text)
 

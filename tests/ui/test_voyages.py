@@ -71,7 +71,7 @@ def test_a_rollback_that_died_is_told(hf: Holdfast, pages: TestClient) -> None:
     worker = hf.client.engine.worker.ready()
     hf.client.store.claim(run.uid, worker)
     assert "is being rolled back to entry 0 Cancel" in words(pages.get("/runs/d").text)
-    hf.client.store.retire(worker)
+    hf.client.store.beat(worker, 0)
     for path in ("/runs/d", "/"):
         shown = words(pages.get(path).text)
         assert "✗ process died" in shown

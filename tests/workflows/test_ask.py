@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 import pydantic
 import pytest
+from writes import Make, around
 
 import holdfast
 from holdfast import AnswerRefused, Field, Holdfast, QuestionClosed, Run, TimedOut, UsageError, ask, step, workflow
-from holdfast.kernel.model import Status
+from holdfast.kernel.model import Post, Status
 from holdfast.testing import ManualClock
 
 
@@ -360,17 +361,16 @@ def test_an_answer_in_the_same_moment_as_the_time_limit_counts_or_is_refused(
 ) -> None:
     """Somebody answers right before the holder says that the time is over."""
     other = timed()
-    post = hft.client.store.post
     told: list[str] = []
 
-    def answered_just_before(uid: str, item: Any) -> bool:
-        if item.kind == "answer" and not told:
+    def answered_just_before(post: Post, make: Make) -> Any:
+        if post.item.kind == "answer" and not told:
             told.append("asked")
             other.get("quick").answer(4)
             told.append("accepted")
-        return post(uid, item)
+        return make(post)
 
-    hft.client.store.post = answered_just_before  # type: ignore[method-assign]
+    hft.client.store.apply = around(hft.client.store, Post, answered_just_before)  # type: ignore[method-assign]
     assert hft.start(asks, seconds, 9, id="quick").result() == 4
     assert told == ["asked", "accepted"]
 
@@ -381,13 +381,12 @@ def test_an_answer_that_is_under_way_when_the_time_is_over_is_refused(
 ) -> None:
     run = hft.start(asks, 60.0, 9)
     other = timed()
-    post = other.client.store.post
 
-    def overtaken(uid: str, item: Any) -> bool:
+    def overtaken(post: Post, make: Make) -> Any:
         assert run.result() == 9
-        return post(uid, item)
+        return make(post)
 
-    other.client.store.post = overtaken  # type: ignore[method-assign]
+    other.client.store.apply = around(other.client.store, Post, overtaken)  # type: ignore[method-assign]
     with pytest.raises(QuestionClosed):
         other.get(run.id).answer(4)
 

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from writes import Make, around
 
 import holdfast
 from holdfast import Holdfast, Status, ask, gather, sleep, step, this_step, workflow
 from holdfast.errors import RunCancelled, StoreFull, StoreUnusable, UsageError
+from holdfast.kernel.model import Post
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash, CrashSqliteStore, CrashStore, Fuse
@@ -299,15 +301,13 @@ def test_who_takes_over_an_ended_child_tells_its_parent(
     child.answer("yes")
     assert child.resume() is Status.WAITING
     clock.advance(3600)
-    store: Any = doomed.client.store
-    post = store.post
 
-    def post_or_die(uid: str, item: Any) -> bool:
-        if item.kind == "child":
+    def post_or_die(post: Post, make: Make) -> Any:
+        if post.item.kind == "child":
             die(doomed)
-        return bool(post(uid, item))
+        return make(post)
 
-    store.post = post_or_die
+    doomed.client.store.apply = around(doomed.client.store, Post, post_or_die)  # type: ignore[method-assign]
     with pytest.raises((Crash, StoreUnusable)):
         child.resume()
     worker = timed()

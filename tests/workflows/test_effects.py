@@ -524,7 +524,7 @@ def test_the_lease_is_confirmed_right_before_the_act(timed: Opener, clock: Manua
         if any(entry.kind == "intended" for write in batch for entry in write.entries):
             store.apply = apply
             asleep.client.engine.worker.stop()
-            store.retire(asleep.client.engine.worker.name)
+            store.beat(asleep.client.engine.worker.name, 0)
             clock.advance(seconds)
             thief.get("r").claim()
         return outcomes

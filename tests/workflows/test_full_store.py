@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import Holdfast, Status, ask, step, workflow
 from holdfast.errors import HoldfastError, LeaseLost, StoreFull
-from holdfast.kernel.model import Item
+from holdfast.kernel.model import Post
 
 
 @step
@@ -52,12 +52,12 @@ def test_a_child_whose_parent_could_not_be_told_tells_it_later(hf: Holdfast) -> 
     child.answer(3)
     failed = failing(
         hf,
-        "post",
-        lambda args: isinstance(args[1], Item) and args[1].kind == "child",
+        "apply",
+        lambda args: isinstance(args[0][0], Post) and args[0][0].item.kind == "child",
         lambda: StoreFull(hf.client.store.place),
     )
     hf.work(until_idle=True)
-    assert failed == ["post"]
+    assert failed == ["apply"]
     assert (run.status, child.status) == (Status.COMPLETED, Status.COMPLETED)
     assert run.result(timeout=0) == 4
     run.audit()

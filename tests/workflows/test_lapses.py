@@ -176,16 +176,17 @@ def test_nothing_is_asked_while_the_heartbeat_is_in_time_and_once_after_it_was_l
 ) -> None:
     hf = timed(lease=LEASE)
     store: Any = hf.client.store
-    real, asked = store.journal, list[str]()
+    real, asked = store.get, list[str]()
     counted: list[int] = []
 
-    def journal(uid: str) -> Any:
-        asked.append(uid)
-        return real(uid)
+    def get(id: str | None = None, *, uid: str | None = None) -> Any:
+        if uid is not None:
+            asked.append(uid)
+        return real(id, uid=uid)
 
     @workflow
     def flow() -> None:
-        store.journal = journal
+        store.get = get
         for n in range(4):
             plain(f"{n}")
             clock.set_ahead(86_400)  # which ends no lease

@@ -347,7 +347,7 @@ def test_the_same_from_async_code(store_url: str) -> None:
 def test_a_plain_one_step_workflow_takes_three_commits(hf: Holdfast, wf: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     hf.start(wf, "warm").result()  # the worker enlists once
     changes: list[str] = []
-    for name in ("apply", "claim", "post", "enlist", "retire", "delete"):
+    for name in ("apply", "claim", "take", "beat", "put_document", "delete"):
         change = getattr(hf.client.store, name)
 
         def counted(*args: Any, _name: str = name, _change: Any = change, **kwargs: Any) -> Any:

@@ -17,6 +17,7 @@ from holdfast import Holdfast, Keyring, ScheduleNotFound, Status, workflow
 from holdfast.engine.workflow import declare
 from holdfast.errors import ExtraMissing, UsageError
 from holdfast.stores import open_store
+from holdfast.stores.protocol import find_document
 from holdfast.testing import ManualClock
 
 Opener = Callable[..., Holdfast]
@@ -197,10 +198,10 @@ def test_arguments_are_encrypted_and_keys_rotated(
 def test_to_declare_it_again_changes_what_is_different(timed: Opener, clock: ManualClock) -> None:
     hf = timed()
     schedule = hf.schedule(report, "x", cron="0 * * * *", id="r")
-    document = hf.client.store.document("schedule", "r")
+    document = find_document(hf.client.store, "schedule", "r")
     clock.advance(HOUR * 1.5)
     timed().schedule(report, "x", cron="0 * * * *", id="r")
-    assert hf.client.store.document("schedule", "r") == document, "nothing is different"
+    assert find_document(hf.client.store, "schedule", "r") == document, "nothing is different"
     hf.schedule(report, "y", cron="0 * * * *", id="r", queue="other")
     info = schedule.info()
     assert (info.next_at.hour, info.queue) == (13, "other"), "the tick that is due is not forgotten"

@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from writes import Make, around
 
 import holdfast
 from holdfast import Holdfast, RunEnded, RunNotFound, TimedOut, UsageError, receive, send, step, workflow
-from holdfast.kernel.model import Status
+from holdfast.kernel.model import Post, Status
 from holdfast.testing import ManualClock
 
 MONTH = 30 * 86400.0
@@ -340,13 +341,12 @@ def test_a_message_that_arrived_before_the_crash_counts_although_its_target_has_
     hf = opened()
     target = hf.start(collects, 1, "a", id="target")
     doomed = opened()
-    post = doomed.client.store.post
 
-    def dies(uid: str, item: Any) -> bool:
-        post(uid, item)
+    def dies(post: Post, make: Make) -> Any:
+        make(post)
         raise Crash
 
-    doomed.client.store.post = dies  # type: ignore[method-assign]
+    doomed.client.store.apply = around(doomed.client.store, Post, dies)  # type: ignore[method-assign]
     with pytest.raises(Crash):
         doomed.start(teller, "target", ["x"], id="teller")
     kill(doomed)
@@ -371,13 +371,12 @@ def test_a_target_that_ends_right_before_it_is_sent_to_is_told_as_ended(
 ) -> None:
     hf.start(collects, 1, "a", id="target")
     sender, other = opened(), opened()
-    post = sender.client.store.post
 
-    def late(uid: str, item: Any) -> bool:
+    def late(post: Post, make: Make) -> Any:
         other.get("target").cancel("just now")
-        return post(uid, item)
+        return make(post)
 
-    sender.client.store.post = late  # type: ignore[method-assign]
+    sender.client.store.apply = around(sender.client.store, Post, late)  # type: ignore[method-assign]
     run = sender.start(teller, "target", ["x"], id="teller")
     with pytest.raises(RunEnded, match="cancelled"):
         run.result()

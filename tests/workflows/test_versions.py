@@ -312,9 +312,9 @@ def test_code_that_no_longer_fits_is_parked(
     with pytest.raises(RunBlocked, match="unblock"):
         run.result()
     # It is not tried again by itself, nor by a worker.
-    seq, epoch = run.info().seq, hf.client.store.journal(run.uid).epoch  # type: ignore[union-attr]
+    seq, epoch = run.info().seq, hf.client.store.get(uid=run.uid).epoch  # type: ignore[union-attr]
     hf.work(until_idle=True)
-    assert (run.info().seq, hf.client.store.journal(run.uid).epoch) == (seq, epoch)  # type: ignore[union-attr]
+    assert (run.info().seq, hf.client.store.get(uid=run.uid).epoch) == (seq, epoch)  # type: ignore[union-attr]
     # After a fix it goes on where it was.
     declare(way(recorded))
     run.unblock(by="ops")

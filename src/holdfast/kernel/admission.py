@@ -7,14 +7,14 @@ limits, turns and lanes stand in one place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Protocol
 
 from msgspec import Struct
 
 from holdfast.kernel.model import Backlog, Limits, Order, RunRecord, Status
-from holdfast.kernel.rules import LIVE, SUSPECT, Awaited
+from holdfast.kernel.rules import LIVE, SUSPECT, Awaited, due_order, is_due
 
 
 class Known(Awaited, Protocol):
@@ -60,7 +60,7 @@ def is_suspect(record: Known) -> bool:
     return record.worker is not None and record.crashes >= SUSPECT and record.crashed_at == record.seq
 
 
-def is_left(record: RunRecord, queues: Collection[str], workflows: Collection[str]) -> bool:
+def is_left(record: Known, queues: Collection[str], workflows: Collection[str]) -> bool:
     """Whether the run is one of these queues and workflows, and held; so it may be taken if its holder is dead."""
     ours = record.queue in queues and record.workflow in workflows
     return ours and record.worker is not None and record.status in LIVE and not record.hidden
@@ -127,6 +127,31 @@ def admitted(
             else:
                 del waiting[name]
     return list(chosen)
+
+
+def chosen(order: Order, runs: Iterable[Known], is_alive: Callable[[str], bool], now: int) -> list[str]:
+    """The uids of the runs that the worker gets, for a store that looks at all runs of the queues."""
+    left: list[Known] = []
+    due: list[Known] = []
+    held: dict[str, list[Held]] = {name: [] for name in order.queues}
+    living: dict[str, bool] = {}
+    for one in runs:
+        if one.queue not in held:
+            continue
+        if one.worker is None:
+            if is_due(one, order.queues, order.workflows, now):
+                due.append(one)
+            continue
+        if one.worker not in living:
+            living[one.worker] = is_alive(one.worker)
+        if living[one.worker]:
+            held[one.queue].append(Held(one.worker, one.lane))
+        elif is_left(one, order.queues, order.workflows):
+            left.append(one)
+    candidates: dict[str, list[Candidate]] = {name: [] for name in order.queues}
+    for one in (*sorted(left, key=lambda one: one.uid), *sorted(due, key=due_order)):
+        candidates[one.queue or ""].append(Candidate.of(one))
+    return admitted(order, candidates, held)
 
 
 def _suspect(order: Order, rooms: Mapping[str, _Room], waiting: dict[str, Iterator[Candidate]]) -> str | None:

@@ -2,8 +2,8 @@
 
 A **run** is one append-only **journal** of **entries**, numbered by ``seq``. `RunRecord` is what a store knows
 about a run beside its entries: who it is, who holds it, and in what state it is. `Entry` is one line of a journal.
-The writes (`Create`, `Append`) are what callers hand to a store; an `Item` is what anybody else than the lease
-holder may leave in a run's **inbox**.
+The writes (`Create`, `Append`, `Post` and the others) are what callers hand to a store; an `Item` is what anybody
+else than the lease holder may leave in a run's **inbox**.
 
 Sequence numbers are one coordinate for a run and all its forks: a fork at 7 shares the entries 0 to 7 of its
 parent and goes on with 8, so "the checkpoint at 5" means the same in both.
@@ -13,6 +13,7 @@ Times are microseconds since 1970, UTC.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 from msgspec import Struct
@@ -195,7 +196,53 @@ class Append(Struct, frozen=True):
     redact: tuple[tuple[int, bytes], ...] = ()  # own entries (seq) whose payload is replaced, and by what
 
 
-Write = Create | Append
+class Post(Struct, frozen=True):
+    """Leave an item in the inbox of a run, and make a waiting run ready if it wakes. False if its key was used before.
+
+    Refused with `Moved` if the run lives elsewhere, with `RunEnded` if it has ended: nobody would take the item in.
+    """
+
+    uid: str
+    item: Item
+
+
+class EndMove(Struct, frozen=True):
+    """End the move of a run: its copy here becomes the run, with the status ``here``; or (None) the run that departed
+    from here lives for good elsewhere.
+
+    False, and nothing is done, if there is no such copy, or nothing that departed, or one of another epoch; or if its
+    inbox holds other items than those of the keys in ``mail``, where that is given.
+    """
+
+    uid: str
+    epoch: int
+    here: Status | None = None
+    mail: Sequence[str] | None = None
+
+
+class Rewrap(Struct, frozen=True):
+    """Replace a run's wrapped data key; False if it is no longer the ``old`` one."""
+
+    uid: str
+    old: bytes
+    key_id: str
+    key_blob: bytes
+
+
+class Adopt(Struct, frozen=True):
+    """Take in a whole run from elsewhere, as it is. Refused with `RunExists` if its id or uid is used.
+
+    A copy of the same run in which nobody lives (it is away, or hidden) gives way to it: see
+    `holdfast.kernel.rules.adoptable`.
+    """
+
+    record: RunRecord
+    entries: Sequence[Entry]
+    items: Sequence[Item] = ()
+    taken: Sequence[str] = ()
+
+
+Write = Create | Append | Post | EndMove | Rewrap | Adopt
 
 
 class Filter(Struct, frozen=True):
@@ -209,6 +256,8 @@ class Filter(Struct, frozen=True):
     created_from: int | None = None
     created_before: int | None = None
     hidden: bool | None = False  # None: both
+    shares: str | None = None  # forks that share entries of this journal, and their forks
+    orphaned: bool = False  # held by a worker which is no longer alive
 
 
 class Document(Struct, frozen=True):
@@ -246,6 +295,14 @@ class Order(Struct, frozen=True, kw_only=True):
     leave: frozenset[str] = frozenset()
     suspects: int = 1
     alone: bool = False
+
+
+class Outlook(Struct, frozen=True):
+    """The work of some queues: the runs that are due, and the times at which to look again."""
+
+    due: list[RunRecord]
+    wake: int | None = None  # when the next waiting run becomes due
+    lapse: int | None = None  # when the next lease of a holder of runs ends; None also where the store cannot say
 
 
 class Enlisted(Struct, frozen=True):

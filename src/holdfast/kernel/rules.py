@@ -6,8 +6,7 @@ and deletion are in one place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Protocol
 
@@ -28,7 +27,7 @@ from holdfast.errors import (
     RunNotFound,
 )
 from holdfast.kernel.clock import Clock
-from holdfast.kernel.model import ENDED, Append, Enlisted, Entry, Filter, Item, RunRecord, Status
+from holdfast.kernel.model import ENDED, Append, EndMove, Enlisted, Entry, Filter, Item, Outlook, RunRecord, Status
 
 MAX_ID = 512
 LIVE = frozenset({Status.READY, Status.RUNNING, Status.WAITING})
@@ -36,7 +35,7 @@ ANY = frozenset(Status)
 SUSPECT = 2  # deaths of its holder at the same place, after which a run is executed alone where possible
 UID_SLACK = 1_000_000  # microseconds
 UID_TIMES = 1 << 52  # microseconds: what the time of a uid is below, until the year 2112
-Outcome = RunRecord | HoldfastError | None
+Outcome = RunRecord | HoldfastError | bool | None
 
 
 class Awaited(Protocol):
@@ -270,35 +269,47 @@ def due_order(record: Awaited) -> tuple[int, int, str]:
     return -record.priority, (record.wake_at or 0) if waiting else record.created_at, record.uid
 
 
-def wake_time(
-    record: RunRecord, queues: Collection[str] | None = None, workflows: Collection[str] | None = None
-) -> int | None:
-    """When the run becomes due, if it is one that these workers take and it waits for a time."""
+def wake_time(record: RunRecord) -> int | None:
+    """When the run becomes due, if a worker takes it and it waits for a time."""
     waits = record.status is Status.WAITING and record.queue is not None and record.worker is None
-    ours = (queues is None or record.queue in queues) and (workflows is None or record.workflow in workflows)
-    return record.wake_at if waits and ours and not record.hidden else None
+    return record.wake_at if waits and not record.hidden else None
 
 
-def may_delete(record: RunRecord, *, holder_alive: bool, expected: RunRecord | None) -> bool:
-    """Whether the run may be deleted; raises `Claimed` if a live holder has it, `Moved` while it is being moved."""
-    if expected is not None and _state_of(expected) != _state_of(record):
+def outlook(
+    records: Iterable[RunRecord], queues: Collection[str], workflows: Collection[str], now: int, limit: int
+) -> Outlook:
+    """What `Store.look` says of these runs."""
+    ours = [record for record in records if record.queue in queues and record.workflow in workflows]
+    due = sorted((record for record in ours if is_due(record, queues, workflows, now)), key=due_order)
+    wakes = [at for record in ours if (at := wake_time(record)) is not None and at > now]
+    return Outlook(due[:limit], min(wakes, default=None))
+
+
+def may_delete(record: RunRecord, expected: RunRecord, *, holder_alive: bool) -> bool:
+    """Whether the run is as it was read, and so may be deleted.
+
+    Raises `Claimed` if a live holder has it, `Moved` while it is being moved: which of the two counts is not settled
+    yet. A copy that is known as one may be deleted.
+    """
+    if _state_of(expected) != _state_of(record):
         return False
     if record.worker is not None and holder_alive:
         raise Claimed(record.id, f"held by {record.worker}, so it cannot be deleted now")
-    is_known_copy = record.was is Status.AWAY and expected is not None and expected.was is Status.AWAY
-    if record.was is not None and not is_known_copy:  # which of the two counts is not settled yet
+    is_known_copy = record.was is Status.AWAY and expected.was is Status.AWAY
+    if record.was is not None and not is_known_copy:
         raise moved(record)
     return True
 
 
-def swept(records: Sequence[RunRecord], delete: Callable[[str, RunRecord], bool]) -> set[str]:
-    """The uids of those that could be deleted: the others are held, being moved, or damaged, and stay."""
-    gone: set[str] = set()
+def each_deleted(records: Sequence[RunRecord], delete: Callable[[RunRecord], bool]) -> list[bool | HoldfastError]:
+    """What `Store.delete` gives, for a store that deletes them one after the other."""
+    outcomes: list[bool | HoldfastError] = []
     for record in records:
-        with suppress(Claimed, Moved, RunDamaged):
-            if delete(record.uid, record):
-                gone.add(record.uid)
-    return gone
+        try:
+            outcomes.append(delete(record))
+        except (Claimed, Moved, RunDamaged) as refused:
+            outcomes.append(refused)
+    return outcomes
 
 
 def _state_of(record: RunRecord) -> tuple[int, int, Status]:
@@ -324,9 +335,9 @@ def uids_within(filter: Filter) -> tuple[str | None, str | None]:
     )
 
 
-def shares(record: RunRecord, uid: str) -> bool:
-    """Whether the run's history begins in that journal."""
-    return any(link.uid == uid for link in record.lineage)
+def taken_item(key: str) -> Item:
+    """The place of an item that was taken: nothing but its key is kept."""
+    return Item(key, "taken", 0, b"", wakes=False)
 
 
 def moved(record: RunRecord) -> Moved:
@@ -349,22 +360,23 @@ def check_takes(record: RunRecord) -> None:
         )
 
 
-def settled(
-    record: RunRecord | None, items: Sequence[Item], *, epoch: int, here: Status | None, mail: Collection[str] | None
-) -> RunRecord | None:
-    """The record after a move of the run has ended, if it is what `Store.settle` wants."""
-    if record is None or record.hidden or record.status is not Status.AWAY or record.epoch != epoch:
+def move_ended(record: RunRecord | None, write: EndMove, mail: Mapping[str, bool]) -> RunRecord | None:
+    """The record after a move of the run has ended; None if it is not the one that the write means.
+
+    ``mail`` are the keys of all items in its inbox, and whether they wake.
+    """
+    if record is None or record.hidden or record.status is not Status.AWAY or record.epoch != write.epoch:
         return None
-    if mail is not None and sorted(item.key for item in items) != sorted(mail):
+    if write.mail is not None and sorted(mail) != sorted(write.mail):
         return None
-    if here is None:
+    if write.here is None:
         return replace(record, was=None) if departed(record) else None
     if record.was is not Status.AWAY:
         return None
-    if here in ENDED and items:  # they came while it was being moved: whoever claims it takes them in
-        here = Status.READY
+    # What came while it was being moved is taken in by whoever claims it.
+    here = Status.READY if write.here in ENDED and mail else write.here
     record = replace(record, status=here, away=None, was=None)
-    return woken(record) if any(item.wakes for item in items) else record
+    return woken(record) if any(mail.values()) else record
 
 
 def departed(record: RunRecord) -> bool:
@@ -389,7 +401,7 @@ def adoptable(here: RunRecord | None, record: RunRecord, entries: Sequence[Entry
     return True
 
 
-def matches(record: RunRecord, filter: Filter) -> bool:
+def matches(record: RunRecord, filter: Filter, is_alive: Callable[[str], bool] = lambda worker: True) -> bool:
     """Whether the run is one of those that the filter asks for."""
     return (
         (filter.hidden is None or record.hidden == filter.hidden)
@@ -400,4 +412,6 @@ def matches(record: RunRecord, filter: Filter) -> bool:
         and (filter.prefix is None or record.id.startswith(filter.prefix))
         and (filter.created_from is None or record.created_at >= filter.created_from)
         and (filter.created_before is None or record.created_at < filter.created_before)
+        and (filter.shares is None or any(link.uid == filter.shares for link in record.lineage))
+        and (not filter.orphaned or (record.worker is not None and not is_alive(record.worker)))
     )

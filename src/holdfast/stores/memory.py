@@ -13,11 +13,11 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from holdfast.errors import HoldfastError, RunExists, RunNotFound, StoreUnusable
-from holdfast.kernel.admission import Candidate, Held, admitted, counted, is_left
+from holdfast.errors import HoldfastError, StoreUnusable
+from holdfast.kernel.admission import chosen, counted
 from holdfast.kernel.clock import Clock, SystemClock
 from holdfast.kernel.model import (
-    Append,
+    Adopt,
     Backlog,
     Create,
     Document,
@@ -25,8 +25,8 @@ from holdfast.kernel.model import (
     Entry,
     Filter,
     Item,
-    Kind,
     Order,
+    Outlook,
     RunRecord,
     Status,
     Write,
@@ -35,37 +35,15 @@ from holdfast.kernel.rules import (
     LIVE,
     Outcome,
     Term,
-    adoptable,
-    appended,
-    check_takes,
     claimed,
-    conflict,
-    continues,
-    due_order,
-    end_refusal,
-    ending,
-    is_due,
+    each_deleted,
     matches,
     may_delete,
     new_version,
-    refusal,
-    settled,
-    shares,
-    swept,
-    wake_time,
-    woken,
+    outlook,
 )
+from holdfast.kernel.whole_run import WholeRun, missing, new_run
 from holdfast.stores.protocol import LOOK_EVERY
-
-_FIRST = -(1 << 70)  # before any priority
-
-
-class _Journal:
-    def __init__(self, record: RunRecord, entries: Sequence[Entry]) -> None:
-        self.record = record
-        self.entries = list(entries)
-        self.inbox: dict[str, Item] = {}
-        self.taken: set[str] = set()
 
 
 class _Shelf:
@@ -73,7 +51,7 @@ class _Shelf:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.journals: dict[str, _Journal] = {}
+        self.runs: dict[str, WholeRun] = {}
         self.ids: dict[str, str] = {}
         self.workers: dict[str, Term] = {}
         self.documents: dict[tuple[str, str], Document] = {}
@@ -101,25 +79,19 @@ class MemoryStore:
         self._enlisted: set[str] = set()
         self._closed = False
 
-    def get(self, id: str) -> RunRecord | None:
+    def get(self, id: str | None = None, *, uid: str | None = None) -> RunRecord | None:
         with self._lock:
             self._check_open()
-            uid = self._shelf.ids.get(id)
-            return self._shelf.journals[uid].record if uid else None
-
-    def journal(self, uid: str) -> RunRecord | None:
-        with self._lock:
-            self._check_open()
-            found = self._shelf.journals.get(uid)
+            found = self._shelf.runs.get(uid or self._shelf.ids.get(id or "", ""))
             return found.record if found else None
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         with self._lock:
             self._check_open()
             found = [
-                journal.record
-                for uid, journal in self._shelf.journals.items()
-                if (before is None or uid < before) and matches(journal.record, filter)
+                run.record
+                for uid, run in self._shelf.runs.items()
+                if (before is None or uid < before) and matches(run.record, filter, self._alive)
             ]
         return sorted(found, key=lambda record: record.uid, reverse=True)[:limit]
 
@@ -128,91 +100,38 @@ class MemoryStore:
     ) -> list[Entry]:
         with self._lock:
             self._check_open()
-            journal = self._shelf.journals.get(uid)
-            if journal is None:
-                return []
-            base = journal.record.base
-            found = journal.entries[max(lo - base, 0) : max(hi - base + 1, 0)]
-        if saved is not None:
-            found = [entry for entry in found if (entry.kind == Kind.SAVED) is saved]
-        if not payloads:
-            found = [replace(entry, payload=b"") for entry in found]
-        return found[:limit]
+            run = self._shelf.runs.get(uid)
+            return run.read(lo, hi, saved=saved, payloads=payloads, limit=limit) if run else []
 
-    def inbox(self, uid: str) -> list[Item]:
+    def inbox(self, uid: str, *, taken: bool = False) -> list[Item]:
         with self._lock:
             self._check_open()
-            journal = self._shelf.journals.get(uid)
-            return list(journal.inbox.values()) if journal else []
+            run = self._shelf.runs.get(uid)
+            return run.items(taken=taken) if run else []
 
-    def taken(self, uid: str) -> list[str]:
+    def look(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> Outlook:
         with self._lock:
             self._check_open()
-            journal = self._shelf.journals.get(uid)
-            return sorted(journal.taken) if journal else []
-
-    def orphans(self, limit: int = 100) -> list[RunRecord]:
-        with self._lock:
-            self._check_open()
-            found = [
-                journal.record
-                for journal in self._shelf.journals.values()
-                if journal.record.worker is not None and not self._alive(journal.record.worker)
-            ]
-        return found[:limit]
-
-    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
-        with self._lock:
-            self._check_open()
-            records, now = [journal.record for journal in self._shelf.journals.values()], self.clock.now()
-        found = (record for record in records if is_due(record, queues, workflows, now))
-        return sorted(found, key=due_order)[:limit]
+            records, now = [run.record for run in self._shelf.runs.values()], self.clock.now()
+        return outlook(records, queues, workflows, now, limit)
 
     def take(self, order: Order) -> list[RunRecord]:
         with self._lock:
             self._check_open()
-            chosen = self._choose(order)
-            return [self.claim(uid, order.worker, alone=order.alone) for uid in chosen]
-
-    def _choose(self, order: Order) -> list[str]:
-        records, now = [journal.record for journal in self._shelf.journals.values()], self.clock.now()
-        found: dict[str, list[Candidate]] = {}
-        held: dict[str, list[Held]] = {}
-        for record in sorted(records, key=lambda one: due_order(one) if one.worker is None else (_FIRST, 0, one.uid)):
-            queue = record.queue
-            if queue is None:
-                continue
-            if record.worker is not None and self._alive(record.worker):
-                held.setdefault(queue, []).append(Held(record.worker, record.lane))
-            elif is_left(record, order.queues, order.workflows) or is_due(record, order.queues, order.workflows, now):
-                found.setdefault(queue, []).append(Candidate.of(record))
-        return admitted(order, found, held)
+            records = [run.record for run in self._shelf.runs.values()]
+            uids = chosen(order, records, self._alive, self.clock.now())
+            return [self.claim(uid, order.worker, alone=order.alone) for uid in uids]
 
     def backlog(self) -> dict[str, Backlog]:
         with self._lock:
             self._check_open()
-            return counted([journal.record for journal in self._shelf.journals.values()])
-
-    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
-        return [record for record in self.find(Filter(), limit=len(self._shelf.journals)) if shares(record, uid)][
-            :limit
-        ]
+            return counted([run.record for run in self._shelf.runs.values()])
 
     def counts(self, upto: int) -> dict[Status, int]:
         with self._lock:
             self._check_open()
-            found = Counter(
-                journal.record.status for journal in self._shelf.journals.values() if not journal.record.hidden
-            )
+            found = Counter(run.record.status for run in self._shelf.runs.values() if not run.record.hidden)
         return {status: min(found[status], upto) for status in Status}
-
-    def next_wake(
-        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
-    ) -> int | None:
-        with self._lock:
-            self._check_open()
-            times = [wake_time(journal.record, queues, workflows) for journal in self._shelf.journals.values()]
-        return min((time for time in times if time is not None and time > after), default=None)
 
     def version(self) -> int:
         self._check_open()
@@ -220,71 +139,40 @@ class MemoryStore:
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
         with self._changing():
-            return [self._create(write) if isinstance(write, Create) else self._append(write) for write in batch]
+            return [self._make(write) for write in batch]
 
-    def _create(self, write: Create) -> RunRecord | HoldfastError:
-        record = write.record
-        existing = self.get(record.id)
-        if existing is not None:
-            return existing
-        if record.uid in self._shelf.journals:
-            return RunExists(record.id)
-        for link in record.lineage:
-            if link.uid not in self._shelf.journals:
-                return RunNotFound(link.id, "it was deleted, so it cannot be forked")
-        record = ending(record, write.entries)
-        self._shelf.journals[record.uid] = _Journal(record, write.entries)
-        self._shelf.ids[record.id] = record.uid
-        return record
+    def _make(self, write: Write) -> Outcome:
+        if isinstance(write, Create | Adopt):
+            return self._insert(write)
+        run = self._shelf.runs.get(write.uid)
+        return run.make(write) if run else missing(write)
 
-    def _append(self, write: Append) -> HoldfastError | None:
-        journal = self._shelf.journals.get(write.uid)
-        refused = refusal(journal.record if journal else None, write)
-        if refused is not None or journal is None:
-            return refused
-        if write.entries and not continues(journal.record, write):
-            return conflict(write, self.read(write.uid, write.entries[-1].seq, write.entries[-1].seq))
-        if (unread := end_refusal(write, journal.inbox)) is not None:
-            return unread
-        journal.entries.extend(write.entries)
-        for key in write.took:
-            journal.inbox.pop(key, None)
-            journal.taken.add(key)
-        mail = any(item.wakes for item in journal.inbox.values())
-        journal.record = appended(journal.record, write, mail=mail)
-        for seq, payload in write.redact:
-            place = seq - journal.record.base
-            journal.entries[place] = replace(journal.entries[place], payload=payload)
-        return None
+    def _insert(self, write: Create | Adopt) -> Outcome:
+        id, uid = write.record.id, write.record.uid
+        run = new_run(write, self.get(id), self.get(uid=uid), self._shelf.runs.__contains__)
+        if not isinstance(run, WholeRun):
+            return run
+        self._shelf.runs[uid] = run
+        if not run.record.hidden:
+            self._shelf.ids[id] = uid
+        return run.record if isinstance(write, Create) else None
 
     def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
         with self._changing():
-            journal = self._shelf.journals.get(uid)
-            record = journal.record if journal else None
+            run = self._shelf.runs.get(uid)
+            record = run.record if run else None
             alive = record is not None and record.worker is not None and self._alive(record.worker)
             record = claimed(record, uid, worker, allow, holder_alive=alive, alone=alone)
-            self._shelf.journals[uid].record = record
+            self._shelf.runs[uid].record = record
             return record
-
-    def post(self, uid: str, item: Item) -> bool:
-        with self._changing():
-            journal = self._shelf.journals.get(uid)
-            if journal is None or journal.record.hidden or item.key in journal.inbox or item.key in journal.taken:
-                return False
-            check_takes(journal.record)
-            journal.inbox[item.key] = item
-            if item.wakes:
-                journal.record = woken(journal.record)
-            return True
-
-    def enlist(self, worker: str, lease: float) -> None:
-        self._enlisted.add(worker)
-        self.beat(worker, lease)
 
     def beat(self, worker: str, lease: float) -> None:
         with self._lock:
             self._check_open()
+            self._enlisted.add(worker)
             self._shelf.workers[worker] = Term.of(self.clock, lease)
+            if not lease:
+                self._retire(worker)
 
     def workers(self) -> list[Enlisted]:
         with self._lock:
@@ -292,86 +180,47 @@ class MemoryStore:
             known = sorted(self._shelf.workers.items())
             return [term.enlisted(name, self.clock, running=True) for name, term in known]
 
-    def retire(self, worker: str) -> None:
-        with self._lock:
-            self._shelf.version += 1
-            self._enlisted.discard(worker)
-            self._shelf.workers.pop(worker, None)
+    def _retire(self, worker: str) -> None:
+        self._shelf.version += 1
+        self._enlisted.discard(worker)
+        self._shelf.workers.pop(worker, None)
 
     def _alive(self, worker: str) -> bool:
         term = self._shelf.workers.get(worker)
         return term is not None and term.is_live(self.clock, running=True)
 
-    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
+    def delete(self, records: Sequence[RunRecord]) -> list[bool | HoldfastError]:
         with self._changing():
-            journal = self._shelf.journals.get(uid)
-            if journal is None or journal.record.hidden:
-                return False
-            record = journal.record
-            alive = record.worker is not None and self._alive(record.worker)
-            if not may_delete(record, holder_alive=alive, expected=expected):
-                return False
-            del self._shelf.ids[record.id]
-            journal.record = replace(record, hidden=True, worker=None)
-            journal.inbox.clear()
-            journal.taken.clear()
-            self._sweep(uid, *(link.uid for link in reversed(record.lineage)))
-            return True
+            return each_deleted(records, self._delete)
 
-    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        return swept(records, lambda uid, record: self.delete(uid, expected=record))
+    def _delete(self, expected: RunRecord) -> bool:
+        run = self._shelf.runs.get(expected.uid)
+        if run is None or run.record.hidden:
+            return False
+        record = run.record
+        alive = record.worker is not None and self._alive(record.worker)
+        if not may_delete(record, expected, holder_alive=alive):
+            return False
+        del self._shelf.ids[record.id]
+        run.record = replace(record, hidden=True, worker=None)
+        run.inbox.clear()
+        run.taken.clear()
+        self._sweep(record.uid, *(link.uid for link in reversed(record.lineage)))
+        return True
 
     def _sweep(self, *uids: str) -> None:
-        """Remove those of the journals that are hidden and that no fork shares any longer."""
+        """Remove those of the runs that are hidden and that no fork shares any longer."""
         for uid in uids:
-            journal = self._shelf.journals.get(uid)
-            shared = any(link.uid == uid for other in self._shelf.journals.values() for link in other.record.lineage)
-            if journal is not None and journal.record.hidden and not shared:
-                del self._shelf.journals[uid]
+            run = self._shelf.runs.get(uid)
+            shared = any(link.uid == uid for other in self._shelf.runs.values() for link in other.record.lineage)
+            if run is not None and run.record.hidden and not shared:
+                del self._shelf.runs[uid]
 
-    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
-        with self._changing():
-            journal = self._shelf.journals.get(uid)
-            if journal is None or journal.record.key_blob != old:
-                return False
-            journal.record = replace(journal.record, key_id=key_id, key_blob=key_blob)
-            return True
-
-    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        with self._changing():
-            here = self._shelf.journals.get(record.uid)
-            adoptable(here.record if here else None, record, entries)
-            if not record.hidden and self._shelf.ids.get(record.id, record.uid) != record.uid:
-                raise RunExists(record.id)
-            if any(link.uid not in self._shelf.journals for link in record.lineage):
-                raise RunNotFound(record.id, "the run that it was forked from is not in this store")
-            journal = _Journal(record, entries)
-            journal.inbox = {item.key: item for item in items}
-            journal.taken = set(taken)
-            self._shelf.journals[record.uid] = journal
-            if not record.hidden:
-                self._shelf.ids[record.id] = record.uid
-
-    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
-        with self._changing():
-            journal = self._shelf.journals.get(uid)
-            if journal is None:
-                return False
-            record = settled(journal.record, list(journal.inbox.values()), epoch=epoch, here=here, mail=mail)
-            if record is None:
-                return False
-            journal.record = record
-            return True
-
-    def document(self, kind: str, name: str) -> Document | None:
+    def documents(self, kind: str, name: str | None = None) -> list[Document]:
         with self._lock:
             self._check_open()
-            return self._shelf.documents.get((kind, name))
-
-    def documents(self, kind: str) -> list[Document]:
-        with self._lock:
-            self._check_open()
-            return [found for (its, _), found in sorted(self._shelf.documents.items()) if its == kind]
+            known = sorted(self._shelf.documents.items())
+            return [found for (its, named), found in known if its == kind and name in (None, named)]
 
     def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
         with self._changing():
@@ -397,9 +246,11 @@ class MemoryStore:
             raise StoreUnusable(self.place, "the store is closed; open it again")
 
     def close(self) -> None:
-        for worker in list(self._enlisted):
-            self.retire(worker)
-        self._closed = True
+        with self._lock:
+            for worker in list(self._enlisted):
+                self._retire(worker)
+            self._closed = True
 
     def drop(self) -> None:
+        """Close it: this process cannot die and leave it behind."""
         self.close()

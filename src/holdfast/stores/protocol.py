@@ -3,8 +3,8 @@
 A store is synchronous. Each method is one atomic transition, or one read, named by a verb of the domain:
 
 - a run is **created** and its journal **appended** to by `Store.apply`, many writes in one transaction;
-- a worker **enlists**, **beats** while it lives, and **claims** runs: the claim gives the run a new epoch, and from
-  then on a write with an older epoch is refused. A claim of a run whose holder is alive is refused;
+- a worker **beats** while it lives, and **claims** runs: the claim gives the run a new epoch, and from then on a
+  write with an older epoch is refused. A claim of a run whose holder is alive is refused;
 - a worker that looks for work **takes** what is due, within the limits of the queues;
 - everybody else **posts** items into the run's inbox, each under a key that can be used once;
 - the engine's own **documents** (what a queue's limits are, when a schedule is due) are replaced by compare and set.
@@ -28,6 +28,7 @@ from holdfast.kernel.model import (
     Filter,
     Item,
     Order,
+    Outlook,
     RunRecord,
     Status,
     Write,
@@ -54,11 +55,8 @@ class Store(Protocol):
     def look_every(self) -> float:
         """After how many seconds it is worth while to ask again whether others have committed something."""
 
-    def get(self, id: str) -> RunRecord | None:
-        """The visible run of this id."""
-
-    def journal(self, uid: str) -> RunRecord | None:
-        """The run of this uid, hidden or not."""
+    def get(self, id: str | None = None, *, uid: str | None = None) -> RunRecord | None:
+        """The visible run of this id; or the run of this uid, hidden or not."""
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         """Runs, newest first by uid; ``before`` is the uid of the last one of the page before."""
@@ -71,18 +69,18 @@ class Store(Protocol):
         Without ``payloads`` they are left empty, which is cheaper where they are large.
         """
 
-    def inbox(self, uid: str) -> list[Item]:
-        """Items that were not taken yet, oldest first. They are not chained, so the store itself tells damage."""
+    def inbox(self, uid: str, *, taken: bool = False) -> list[Item]:
+        """Items that were not taken yet, oldest first. They are not chained, so the store itself detects damage.
 
-    def orphans(self, limit: int = 100) -> list[RunRecord]:
-        """Runs that are held by a worker which is no longer alive."""
+        With ``taken``, those that were taken, by key: see `holdfast.kernel.rules.taken_item`.
+        """
 
-    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
-        """Runs of these queues and workflows that nobody holds and that can go on now.
+    def look(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> Outlook:
+        """What there is to do in these queues, for these workflows. With a limit of 0, only when to look again.
 
-        They are ready, or they wait and the time for which they wait has come. Those of a higher priority come first,
-        then those that are due longest: a waiting run is due since its time; a ready one counts as due since it was
-        created, so an older run goes before a newer one. Those whose holder died are told by `orphans`.
+        A run is due if nobody holds it, and it is ready, or the time for which it waits has come. Those of a higher
+        priority come first, then those that are due longest: a waiting run is due since its time; a ready one counts as
+        due since it was created. Runs whose holder died are orphans: see `Filter`.
         """
 
     def take(self, order: Order) -> list[RunRecord]:
@@ -95,28 +93,18 @@ class Store(Protocol):
     def backlog(self) -> dict[str, Backlog]:
         """What there is in each queue that has a run which has not ended, or is held."""
 
-    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
-        """Visible runs that share entries of this journal: its forks, and theirs. Newest first by uid."""
-
     def counts(self, upto: int) -> dict[Status, int]:
         """How many runs of each status there are, each counted up to this many; hidden ones do not count."""
-
-    def next_wake(
-        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
-    ) -> int | None:
-        """The earliest time later than ``after`` at which a waiting run becomes due, if one waits for such a time.
-
-        Only runs of these queues and workflows count; of all, if they are not given.
-        """
 
     def version(self) -> int:
         """A number that is another one whenever something may have been committed, by anybody. Cheap to ask for."""
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
-        """Carry out the writes in one transaction; each succeeds or fails by itself.
+        """Make the writes in one transaction; each succeeds or fails by itself.
 
-        A `Create` gives the record that now exists, an `Append` gives None, a refused write its error. An append that
-        ends the run is refused with `InboxNotEmpty` while its inbox holds an item that it does not take.
+        A `Create` gives the record that now exists, an `Append` and an `Adopt` give None, the others whether something
+        was done; a refused write gives its error. An append that ends the run is refused with `InboxNotEmpty` while its
+        inbox holds an item that it does not take.
         """
 
     def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
@@ -126,62 +114,25 @@ class Store(Protocol):
         those allowed, `Moved` if it lives elsewhere, `RunNotFound` if it is gone.
         """
 
-    def post(self, uid: str, item: Item) -> bool:
-        """Leave an item in the inbox, and make a waiting run ready if it wakes. False if its key was used before.
-
-        Raises `Moved` if the run lives elsewhere, `RunEnded` if it has ended: nobody would take the item in.
-        """
-
-    def enlist(self, worker: str, lease: float) -> None:
-        """Register a worker whose leases hold for this many seconds from now."""
-
     def beat(self, worker: str, lease: float) -> None:
-        """Extend a worker's leases."""
+        """Let the leases of a worker hold for this many seconds from now. The first beat of a worker registers it.
+
+        With a lease of 0 the worker retires: whatever it still holds may be claimed at once. A worker belongs to the
+        handle that registered it; `close` retires all of its workers.
+        """
 
     def workers(self) -> list[Enlisted]:
         """The workers that have registered and not retired, by name."""
 
-    def retire(self, worker: str) -> None:
-        """A worker is gone: what it still holds may be claimed at once."""
+    def delete(self, records: Sequence[RunRecord]) -> list[bool | HoldfastError]:
+        """Delete the runs that are still as they were read, or hide those whose entries forks share.
 
-    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
-        """Delete a run, or hide it while forks share its entries. False if it was gone.
-
-        Raises `Claimed` while a live worker holds it, `Moved` while it is being moved. With ``expected``, nothing is
-        done (and False returned) when the run was claimed or written to since that record was read.
+        For each: whether it was deleted, or why not (`Claimed` while a live worker holds it, `Moved` while it is being
+        moved, `RunDamaged`). False means that it is gone, or was claimed or written to since.
         """
 
-    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        """Delete those of the runs that are still as they were read and that nobody holds; the uids of those deleted.
-
-        It is cheaper than to `delete` each, where runs are many. One that shares entries with others may be left.
-        """
-
-    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
-        """Replace a run's wrapped data key, if it is still the old one."""
-
-    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        """Take in a whole run from elsewhere, as it is. Raises `RunExists` if its id or uid is taken.
-
-        What is here of the same run and is not lived in (it is away, or hidden) gives way to it: see `adoptable`.
-        """
-
-    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
-        """End the move of a run: its copy here becomes the run, and is what ``here`` says; or (None) the run that
-        departed from here lives for good elsewhere.
-
-        False, and nothing is done, if there is no such copy, or nothing that departed, or one of another epoch; or if
-        its inbox holds other items than those of the keys in ``mail``, where that is given.
-        """
-
-    def taken(self, uid: str) -> list[str]:
-        """Keys of the inbox items that were taken."""
-
-    def document(self, kind: str, name: str) -> Document | None:
-        """The document of this kind and name."""
-
-    def documents(self, kind: str) -> list[Document]:
-        """All documents of a kind, by name."""
+    def documents(self, kind: str, name: str | None = None) -> list[Document]:
+        """All documents of a kind, by name; or the one of this name, if there is one."""
 
     def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
         """Make or replace a document, or delete it (None), if its version is the expected one (None: there is none).
@@ -190,10 +141,7 @@ class Store(Protocol):
         """
 
     def close(self) -> None:
-        """Give up all resources. May be repeated."""
-
-    def drop(self) -> None:
-        """Give up all resources as a killed process does: nothing is written, and what was half done stays so."""
+        """Retire the workers of this handle and give up all resources. May be repeated."""
 
 
 @runtime_checkable
@@ -228,9 +176,6 @@ class Telling(Protocol):
     def tell(self) -> None:
         """Tell the others that something was committed, of which they are not told by itself: a document."""
 
-    def lapse(self) -> int | None:
-        """When the next lease ends of those by which runs are held, if its holder is not heard of before."""
-
 
 @runtime_checkable
 class Examined(Protocol):
@@ -240,4 +185,14 @@ class Examined(Protocol):
         """What in the server's settings weakens a promise, what that means, and what to do about it."""
 
 
-# --- runs that live elsewhere
+def write_one(store: Store, write: Write) -> bool:
+    """Make one write; whether it did something. Raises its refusal."""
+    [outcome] = store.apply([write])
+    if isinstance(outcome, HoldfastError):
+        raise outcome
+    return outcome is not False
+
+
+def find_document(store: Store, kind: str, name: str) -> Document | None:
+    """The document of this kind and name."""
+    return next(iter(store.documents(kind, name)), None)

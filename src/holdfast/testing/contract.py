@@ -27,12 +27,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import Claimed, StoreUnusable
-from holdfast.kernel.model import Filter, Kind, RunRecord
-from holdfast.stores.protocol import Store
+from holdfast.kernel.model import Adopt, EndMove, Filter, Kind, Post, Rewrap, RunRecord
+from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.contract_author import ALL, LEASE, Author, after, item, make, put, snapshot, whole
+from holdfast.testing.contract_author import ALL, LEASE, Author, after, ids, item, make, put, snapshot, whole
 from holdfast.testing.contract_finding import FindingContract
 from holdfast.testing.contract_holding import HoldingContract
 from holdfast.testing.contract_keeping import KeepingContract
@@ -42,9 +43,10 @@ from holdfast.testing.contract_waiting import WaitingContract
 from holdfast.testing.contract_writing import WritingContract
 
 USES = (
-    *("get", "journal", "find", "read", "inbox", "taken", "orphans", "due", "next_wake", "version"),
-    *("take", "backlog", "document", "documents", "put_document"),
-    *("create", "append", "claim", "post", "enlist", "beat", "delete", "sweep", "rewrap", "adopt", "settle"),
+    *("get", "get by uid", "find", "orphans", "read", "inbox", "taken", "look", "backlog", "counts", "version"),
+    *("workers", "document", "documents", "put_document"),
+    *("create", "append", "post", "rewrap", "adopt", "end move"),
+    *("claim", "take", "first beat", "beat", "retire", "delete", "delete many"),
 )
 
 
@@ -72,8 +74,8 @@ class StoreContract(
     def store(self, place: Path, clock: ManualClock) -> Iterator[Store]:
         """A handle, with two workers: ``east`` and ``west``."""
         store = self.open_store(place, clock)
-        store.enlist("east", LEASE)
-        store.enlist("west", LEASE)
+        store.beat("east", LEASE)
+        store.beat("west", LEASE)
         yield store
         store.close()
 
@@ -81,7 +83,7 @@ class StoreContract(
     def other(self, store: Store, place: Path, clock: ManualClock) -> Iterator[Store]:
         """A second handle on the same place, as another process would have, with the worker ``north``."""
         other = self.open_store(place, clock)
-        other.enlist("north", LEASE)
+        other.beat("north", LEASE)
         yield other
         other.close()
 
@@ -101,12 +103,6 @@ class StoreContract(
         store.close()
         store.close()
 
-    def test_drop_may_be_repeated_and_follow_close(self, store: Store) -> None:
-        store.close()
-        store.drop()
-        store.drop()
-        store.close()
-
     def test_a_closed_handle_does_not_close_the_others(
         self, store: Store, other: Store, author: Author, run: RunRecord
     ) -> None:
@@ -114,15 +110,9 @@ class StoreContract(
         assert store.get("run") == run
         make(store, author.create("still open"))
 
-    @pytest.mark.parametrize("way", ["close", "drop"])
-    @pytest.mark.parametrize(
-        "use",
-        USES,
-    )
-    def test_a_closed_handle_refuses_everything(
-        self, store: Store, author: Author, held: RunRecord, way: str, use: str
-    ) -> None:
-        getattr(store, way)()
+    @pytest.mark.parametrize("use", USES)
+    def test_a_closed_handle_refuses_everything(self, store: Store, author: Author, held: RunRecord, use: str) -> None:
+        store.close()
         with pytest.raises(StoreUnusable):
             self.use(store, author, held, use)
 
@@ -131,31 +121,33 @@ class StoreContract(
         record, entries = whole(author)
         calls: dict[str, Callable[[], object]] = {
             "get": lambda: store.get("run"),
-            "journal": lambda: store.journal(held.uid),
+            "get by uid": lambda: store.get(uid=held.uid),
             "find": lambda: store.find(Filter()),
             "read": lambda: store.read(held.uid, 0, ALL),
             "inbox": lambda: store.inbox(held.uid),
-            "taken": lambda: store.taken(held.uid),
-            "orphans": lambda: store.orphans(),
-            "due": lambda: store.due(["q"], ["w"]),
-            "next_wake": lambda: store.next_wake(),
+            "taken": lambda: store.inbox(held.uid, taken=True),
+            "orphans": lambda: store.find(Filter(orphaned=True)),
+            "look": lambda: store.look(["q"], ["w"]),
             "version": lambda: store.version(),
             "take": lambda: store.take(order("q")),
             "backlog": lambda: store.backlog(),
-            "document": lambda: store.document("k", "n"),
+            "counts": lambda: store.counts(9),
+            "workers": lambda: store.workers(),
+            "document": lambda: store.documents("k", "n"),
             "documents": lambda: store.documents("k"),
             "put_document": lambda: store.put_document("k", "n", b"1", None),
             "create": lambda: store.apply([author.create("new")]),
             "append": lambda: store.apply([author.append(held, Kind.DONE)]),
             "claim": lambda: store.claim(held.uid, "west"),
-            "post": lambda: store.post(held.uid, item("k")),
-            "enlist": lambda: store.enlist("south", LEASE),
+            "post": lambda: write_one(store, Post(held.uid, item("k"))),
+            "first beat": lambda: store.beat("south", LEASE),
             "beat": lambda: store.beat("east", LEASE),
-            "delete": lambda: store.delete(held.uid),
-            "sweep": lambda: store.sweep([held]),
-            "rewrap": lambda: store.rewrap(held.uid, b"", "k", b""),
-            "adopt": lambda: store.adopt(record, entries, [], []),
-            "settle": lambda: store.settle(held.uid, epoch=held.epoch),
+            "retire": lambda: store.beat("east", 0),
+            "delete": lambda: store.delete([held]),
+            "delete many": lambda: store.delete([held, replace(held, uid="0")]),
+            "rewrap": lambda: write_one(store, Rewrap(held.uid, b"", "k", b"")),
+            "adopt": lambda: write_one(store, Adopt(record, entries)),
+            "end move": lambda: write_one(store, EndMove(held.uid, epoch=held.epoch)),
         }
         calls[use]()
 
@@ -172,7 +164,7 @@ class StoreContract(
                     append = author.append(held, Kind.DONE)
                     put(handle, append)
                     held = after(held, append)
-                    handle.post(held.uid, item(f"k{held.seq}"))
+                    write_one(handle, Post(held.uid, item(f"k{held.seq}")))
             except BaseException as error:  # it is raised by whoever joins the threads
                 failed.append(error)
 
@@ -194,7 +186,7 @@ class StoreContract(
 
         def post(handle: Store, n: int) -> None:
             start.wait()
-            accepted.append(handle.post(run.uid, item("k", payload=str(n).encode())))
+            accepted.append(write_one(handle, Post(run.uid, item("k", payload=str(n).encode()))))
 
         threads = [threading.Thread(target=post, args=((store, other)[n % 2], n)) for n in range(4)]
         for thread in threads:
@@ -208,10 +200,7 @@ class StoreContract(
 class ProcessStoreContract(StoreContract):
     """The promises of a store whose handle is bound to its process: about `os.fork`."""
 
-    @pytest.mark.parametrize(
-        "use",
-        USES,
-    )
+    @pytest.mark.parametrize("use", USES)
     def test_a_handle_refuses_everything_in_a_forked_child(
         self, store: Store, author: Author, held: RunRecord, use: str
     ) -> None:
@@ -238,25 +227,18 @@ class FileStoreContract(ProcessStoreContract):
     """The promises of a store that keeps files: also about processes that are killed."""
 
     def test_what_a_killed_process_held_may_be_claimed_at_once(
-        self, store: Store, other: Store, run: RunRecord
-    ) -> None:
-        held = other.claim(run.uid, "north")
-        other.drop()
-        assert store.orphans() == [held]
-        assert store.claim(run.uid, "east").epoch == held.epoch + 1
-
-    def test_a_forked_child_may_open_the_store_again(
         self, store: Store, place: Path, clock: ManualClock, author: Author, run: RunRecord
     ) -> None:
         def child() -> None:
             again = self.open_store(place, clock)
-            again.enlist("south", LEASE)
+            again.beat("south", LEASE)
             held = again.claim(run.uid, "south")
             put(again, author.append(held, Kind.DONE))
             os._exit(0)  # as if it was killed: nothing is given up
 
         assert in_child(child) == 0
         assert len(store.read(run.uid, 0, ALL)) == 2
+        assert ids(store.find(Filter(orphaned=True))) == ["run"]
         assert store.claim(run.uid, "east").epoch == run.epoch + 2
 
 

@@ -105,6 +105,15 @@ def put(store: Store, write: Append) -> None:
     assert outcome is None, outcome
 
 
+def delete(store: Store, which: RunRecord | str) -> bool:
+    """Delete a run as it was read, or (of a uid) as it is now; raises its refusal."""
+    record = store.get(uid=which) if isinstance(which, str) else which
+    [outcome] = store.delete([record]) if record is not None else [False]
+    if isinstance(outcome, HoldfastError):
+        raise outcome
+    return outcome
+
+
 def refused(store: Store, write: Append | Create, by: type[HoldfastError] = LeaseLost) -> None:
     """Make a write that must be refused, and must change nothing; a plain step also as the end of the run."""
     uid = write.record.uid if isinstance(write, Create) else write.uid
@@ -118,9 +127,14 @@ def refused(store: Store, write: Append | Create, by: type[HoldfastError] = Leas
         assert snapshot(store, uid) == before
 
 
+def keys_taken(store: Store, uid: str) -> list[str]:
+    """The keys of the inbox items that were taken."""
+    return [item.key for item in store.inbox(uid, taken=True)]
+
+
 def snapshot(store: Store, uid: str) -> tuple[Any, ...]:
     """Everything that a store says about a run."""
-    return store.journal(uid), store.read(uid, 0, ALL), store.inbox(uid), store.taken(uid)
+    return store.get(uid=uid), store.read(uid, 0, ALL), store.inbox(uid), keys_taken(store, uid)
 
 
 def ids(found: Sequence[RunRecord]) -> list[str]:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.kernel.model import Change, Filter, Kind, RunRecord, Status
-from holdfast.stores.protocol import Store
+from holdfast.kernel.model import Change, Filter, Kind, Post, RunRecord, Status
+from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.contract_author import LEASE, Author, Opening, ids, item, make, put
+from holdfast.testing.contract_author import LEASE, Author, Opening, delete, ids, item, make, put
 
 HARD_IDS = {
     "a path upward": "../../etc",
@@ -76,8 +76,8 @@ class FindingContract(Opening):
                 held = store.claim(made[n].uid, "east")
                 put(store, author.append(held, change=Change(status=status, release=status is not Status.RUNNING)))
         make(store, author.fork(made[9], store.read(made[9].uid, 0, 0)[0], "fork"))
-        store.delete(made[9].uid)
-        return [record for record in (store.journal(each.uid) for each in made) if record is not None]
+        delete(store, made[9].uid)
+        return [record for record in (store.get(uid=each.uid) for each in made) if record is not None]
 
     def test_find_lists_visible_runs_newest_first(self, store: Store, many: list[RunRecord]) -> None:
         assert ids(store.find(Filter())) == ["fork", *(f"run/{n}" for n in reversed(range(9)))]
@@ -185,7 +185,7 @@ class FindingContract(Opening):
     def test_pages_hold_while_runs_come_and_go(self, store: Store, author: Author, many: list[RunRecord]) -> None:
         first = store.find(Filter(), limit=3)
         make(store, author.create("newer"))
-        store.delete(first[-1].uid)
+        delete(store, first[-1].uid)
         assert ids(store.find(Filter(), before=first[-1].uid, limit=3)) == ["run/6", "run/5", "run/4"]
 
     def paged(self, store: Store, filter: Filter, size: int) -> list[str]:
@@ -206,9 +206,9 @@ class FindingContract(Opening):
     ) -> None:
         made = make(store, author.create(id))
         held = store.claim(made.uid, "east")
-        store.post(made.uid, item("k"))
+        write_one(store, Post(made.uid, item("k")))
         put(store, author.append(held, Kind.DONE, took=("k",)))
-        assert (held.id, other.get(id)) == (id, store.journal(made.uid))
+        assert (held.id, other.get(id)) == (id, store.get(uid=made.uid))
         again = self.open_store(place, clock)
         assert ids(again.find(Filter())) == [id]
         assert again.get(id) == store.get(id)
@@ -219,10 +219,10 @@ class FindingContract(Opening):
         made = make(store, author.create(id))
         fork = make(store, author.fork(made, store.read(made.uid, 0, 0)[0], f"{id[:500]}'s"))
         assert fork.lineage[0].id == id
-        assert store.delete(made.uid)
+        assert delete(store, made.uid)
         again = make(store, author.create(id))
-        assert store.delete(again.uid)
-        assert store.delete(fork.uid)
+        assert delete(store, again.uid)
+        assert delete(store, fork.uid)
         assert ids(store.find(Filter(hidden=None))) == ["run"]
 
     def test_two_different_ids_never_meet(self, store: Store, author: Author) -> None:
@@ -230,7 +230,7 @@ class FindingContract(Opening):
         assert len({record.uid for record in made.values()}) == len(HARD_IDS)
         for n, record in enumerate(made.values()):
             put(store, author.append(store.claim(record.uid, "east"), Kind.DONE, payload=str(n).encode()))
-            assert not store.delete(record.uid, expected=record)
+            assert not delete(store, record)
         for n, (id, record) in enumerate(made.items()):
             found = store.get(id)
             assert found is not None
@@ -246,8 +246,8 @@ class FindingContract(Opening):
         before = around()
         made = [make(store, author.create(id)) for id in HARD_IDS.values()]
         for record in made:
-            store.post(record.uid, item("../" * 12 + "tmp/escaped"))
+            write_one(store, Post(record.uid, item("../" * 12 + "tmp/escaped")))
         assert around() == before
         for record in made:
-            store.delete(record.uid)
+            delete(store, record.uid)
         assert around() == before

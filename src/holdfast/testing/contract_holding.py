@@ -14,11 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import Claimed, HoldfastError, RunBlocked, RunEnded, RunNotFound
-from holdfast.kernel.model import Change, Kind, RunRecord, Status
+from holdfast.kernel.model import Change, Filter, Kind, RunRecord, Status
 from holdfast.kernel.rules import ANY, SUSPECT
 from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.contract_author import ALL, LEASE, Author, Opening, after, ids, make, put, refused
+from holdfast.testing.contract_author import ALL, LEASE, Author, Opening, after, delete, ids, make, put, refused
 
 
 class HoldingContract(Opening):
@@ -34,7 +34,7 @@ class HoldingContract(Opening):
     def test_claim_of_a_live_holders_run_is_refused(self, store: Store, held: RunRecord) -> None:
         with pytest.raises(Claimed):
             store.claim(held.uid, "west")
-        assert store.journal(held.uid) == held
+        assert store.get(uid=held.uid) == held
 
     def test_claim_is_refused_through_another_handle_too(self, store: Store, other: Store, held: RunRecord) -> None:
         with pytest.raises(Claimed):
@@ -92,14 +92,14 @@ class HoldingContract(Opening):
     ) -> None:
         clock.set_ahead(seconds)
         if store.networked:  # there is one clock for all, the server's, and this one is in its place
-            assert ids(other.orphans()) == (["run"] if seconds > 0 else [])
+            assert ids(other.find(Filter(orphaned=True))) == (["run"] if seconds > 0 else [])
             clock.set_ahead(-seconds)
         for handle in (store, other):
             with pytest.raises(Claimed):
                 handle.claim(held.uid, "west")
-            assert handle.orphans() == []
+            assert handle.find(Filter(orphaned=True)) == []
         clock.advance(LEASE)
-        assert [record.uid for record in other.orphans()] == [held.uid]
+        assert [record.uid for record in other.find(Filter(orphaned=True))] == [held.uid]
         store.beat("west", LEASE)
         assert store.claim(held.uid, "west").epoch == held.epoch + 1
 
@@ -111,7 +111,7 @@ class HoldingContract(Opening):
             with pytest.raises(Claimed):
                 other.claim(held.uid, "west")
             clock.advance(LEASE)
-        assert [record.uid for record in other.orphans()] == [held.uid]
+        assert [record.uid for record in other.find(Filter(orphaned=True))] == [held.uid]
         store.beat("west", LEASE)
         assert store.claim(held.uid, "west").epoch == held.epoch + 1
 
@@ -154,9 +154,9 @@ class HoldingContract(Opening):
         self, store: Store, other: Store, author: Author, clock: ManualClock, busy: RunRecord, by: str
     ) -> None:
         clock.advance(LEASE * 2)
-        handle = {"store": store, "other": other}[by]
-        handle.beat("west", LEASE)
-        taken = handle.claim(busy.uid, "west")
+        handle, worker = {"store": (store, "west"), "other": (other, "north")}[by]
+        handle.beat(worker, LEASE)
+        taken = handle.claim(busy.uid, worker)
         refused(store, author.append(busy, Kind.DONE))
         put(handle, author.append(taken, Kind.DONE))
         refused(store, author.append(busy, Kind.DONE))
@@ -190,7 +190,7 @@ class HoldingContract(Opening):
         refused(store, author.append(replace(after(mine, write), uid=busy.uid, id=busy.id), Kind.DONE))
 
     def test_a_run_of_a_retired_worker_may_be_claimed_at_once(self, store: Store, held: RunRecord) -> None:
-        store.retire("east")
+        store.beat("east", 0)
         assert store.claim(held.uid, "west").worker == "west"
 
     def test_a_run_of_an_unknown_worker_may_be_claimed(self, store: Store, author: Author) -> None:
@@ -204,7 +204,7 @@ class HoldingContract(Opening):
             epochs.append(held.epoch)
             put(store, author.append(held, change=Change(status=Status.READY, release=True)))
         assert epochs == sorted(set(epochs))
-        record = store.journal(run.uid)
+        record = store.get(uid=run.uid)
         assert record is not None
         assert record.epoch == epochs[-1]
 
@@ -229,10 +229,10 @@ class HoldingContract(Opening):
         self, store: Store, author: Author, held: RunRecord, status: Status
     ) -> None:
         put(store, author.append(held, change=Change(status=status, release=True)))
-        before = store.journal(held.uid)
+        before = store.get(uid=held.uid)
         with pytest.raises(RunEnded):
             store.claim(held.uid, "west")
-        assert store.journal(held.uid) == before
+        assert store.get(uid=held.uid) == before
 
     def test_claim_of_a_blocked_run_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, change=Change(status=Status.BLOCKED, release=True, reason="see line 7")))
@@ -252,9 +252,9 @@ class HoldingContract(Opening):
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
         put(store, author.append(held, change=Change(status=Status.BLOCKED, release=True, reason="see line 7")))
-        store.enlist("west", 60)
+        store.beat("west", 60)
         store.claim(held.uid, "west", ANY)
-        store.retire("west")
+        store.beat("west", 0)
         with pytest.raises(RunBlocked, match="see line 7"):
             store.claim(held.uid, "north")
 
@@ -263,13 +263,13 @@ class HoldingContract(Opening):
             store.claim("0" * 24, "east")
 
     def test_claim_of_a_deleted_run_is_refused(self, store: Store, run: RunRecord) -> None:
-        store.delete(run.uid)
+        delete(store, run.uid)
         with pytest.raises(RunNotFound):
             store.claim(run.uid, "east", ANY)
 
     def test_claim_of_a_hidden_run_is_refused(self, store: Store, author: Author, run: RunRecord) -> None:
         make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
-        store.delete(run.uid)
+        delete(store, run.uid)
         with pytest.raises(RunNotFound):
             store.claim(run.uid, "east", ANY)
 
@@ -296,7 +296,7 @@ class HoldingContract(Opening):
             for thread in threads:
                 thread.join()
             assert (len(won), len(lost)) == (1, 3)
-            assert store.journal(made.uid) == won[0]
+            assert store.get(uid=made.uid) == won[0]
 
     # --- holders that died
 
@@ -308,24 +308,24 @@ class HoldingContract(Opening):
         for alone, count in [(False, 1), (False, SUSPECT), (False, SUSPECT), (True, 3), (False, 3), (True, 4)]:
             worker = "west" if held.worker == "east" else "east"
             assert held.worker is not None
-            store.retire(held.worker)
-            store.enlist(worker, LEASE)
+            store.beat(held.worker, 0)
+            store.beat(worker, LEASE)
             held = store.claim(held.uid, worker, alone=alone)
             assert (held.crashes, held.crashed_at) == (count, 0)
-            assert other.journal(held.uid) == held
+            assert other.get(uid=held.uid) == held
 
     def test_what_is_no_progress_leaves_a_run_at_the_same_place(
         self, store: Store, other: Store, author: Author, held: RunRecord
     ) -> None:
         for n, worker in enumerate(["west", "east"], 1):
             assert held.worker is not None
-            store.retire(held.worker)
-            store.enlist(worker, LEASE)
+            store.beat(held.worker, 0)
+            store.beat(worker, LEASE)
             held = store.claim(held.uid, worker)
             assert (held.crashes, held.crashed_at) == (n, n - 1)
             put(store, author.append(held, Kind.INTENDED, change=Change(stays=True)))
-            after = store.journal(held.uid)
-            assert after == other.journal(held.uid)
+            after = store.get(uid=held.uid)
+            assert after == other.get(uid=held.uid)
             assert after is not None
             assert (after.crashes, after.crashed_at, after.seq, after.status) == (n, n, n, Status.RUNNING)
             held = after
@@ -333,17 +333,17 @@ class HoldingContract(Opening):
     def test_a_holder_that_wrote_before_it_died_begins_the_count_anew(
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
-        store.retire("east")
+        store.beat("east", 0)
         held = store.claim(held.uid, "west")
         put(store, author.append(held, Kind.DONE))
-        store.retire("west")
-        store.enlist("east", LEASE)
+        store.beat("west", 0)
+        store.beat("east", LEASE)
         held = store.claim(held.uid, "east")
         assert (held.crashes, held.crashed_at) == (1, 1)
 
     def test_a_release_after_progress_ends_the_count(self, store: Store, author: Author, held: RunRecord) -> None:
         """A release without a new entry does not: the run may be what kills its holders, whoever tries it next."""
-        store.retire("east")
+        store.beat("east", 0)
         held = store.claim(held.uid, "west")
         put(store, author.append(held, change=Change(status=Status.READY, release=True)))
         held = store.claim(held.uid, "west")
@@ -356,35 +356,35 @@ class HoldingContract(Opening):
     def test_a_held_run_is_no_orphan_while_its_worker_lives(
         self, store: Store, other: Store, run: RunRecord, held: RunRecord
     ) -> None:
-        assert store.orphans() == []
-        assert other.orphans() == []
+        assert store.find(Filter(orphaned=True)) == []
+        assert other.find(Filter(orphaned=True)) == []
 
     def test_a_run_whose_lease_is_over_is_an_orphan(
         self, store: Store, other: Store, clock: ManualClock, held: RunRecord
     ) -> None:
         clock.advance(LEASE)
-        assert store.orphans() == [held]
-        assert other.orphans() == [held]
+        assert store.find(Filter(orphaned=True)) == [held]
+        assert other.find(Filter(orphaned=True)) == [held]
 
     def test_a_run_of_a_retired_worker_is_an_orphan(self, store: Store, held: RunRecord) -> None:
-        store.retire("east")
-        assert store.orphans() == [held]
+        store.beat("east", 0)
+        assert store.find(Filter(orphaned=True)) == [held]
 
     def test_a_run_that_nobody_holds_is_no_orphan(self, store: Store, clock: ManualClock, run: RunRecord) -> None:
         clock.advance(LEASE * 2)
-        assert store.orphans() == []
+        assert store.find(Filter(orphaned=True)) == []
 
     def test_a_released_run_is_no_orphan(
         self, store: Store, author: Author, clock: ManualClock, held: RunRecord
     ) -> None:
         put(store, author.append(held, Kind.DONE, change=Change(status=Status.READY, release=True)))
         clock.advance(LEASE * 2)
-        assert store.orphans() == []
+        assert store.find(Filter(orphaned=True)) == []
 
     def test_an_orphan_that_is_claimed_is_none_any_more(self, store: Store, held: RunRecord) -> None:
-        store.retire("east")
+        store.beat("east", 0)
         store.claim(held.uid, "west")
-        assert store.orphans() == []
+        assert store.find(Filter(orphaned=True)) == []
 
     def test_orphans_of_several_workers_are_listed_up_to_the_limit(
         self, store: Store, author: Author, clock: ManualClock
@@ -392,18 +392,18 @@ class HoldingContract(Opening):
         for n in range(6):
             store.claim(make(store, author.create(f"o{n}")).uid, ("east", "west")[n % 2])
         clock.advance(LEASE)
-        assert sorted(ids(store.orphans())) == [f"o{n}" for n in range(6)]
-        assert len(store.orphans(limit=4)) == 4
-        assert len(store.orphans(limit=1)) == 1
+        assert sorted(ids(store.find(Filter(orphaned=True)))) == [f"o{n}" for n in range(6)]
+        assert len(store.find(Filter(orphaned=True), limit=4)) == 4
+        assert len(store.find(Filter(orphaned=True), limit=1)) == 1
 
     def test_a_worker_may_be_retired_repeatedly(self, store: Store) -> None:
-        store.retire("east")
-        store.retire("east")
-        store.retire("nobody")
+        store.beat("east", 0)
+        store.beat("east", 0)
+        store.beat("nobody", 0)
 
     def test_a_retired_worker_may_enlist_again(self, store: Store, run: RunRecord) -> None:
-        store.retire("east")
-        store.enlist("east", LEASE)
+        store.beat("east", 0)
+        store.beat("east", LEASE)
         store.claim(run.uid, "east")
         with pytest.raises(Claimed):
             store.claim(run.uid, "west")
@@ -413,17 +413,7 @@ class HoldingContract(Opening):
         store.claim(ours.uid, "east")
         other.claim(theirs.uid, "north")
         other.close()
-        assert ids(store.orphans()) == ["theirs"]
+        assert ids(store.find(Filter(orphaned=True))) == ["theirs"]
         with pytest.raises(Claimed):
             store.claim(ours.uid, "west")
         assert store.claim(theirs.uid, "west").worker == "west"
-
-    def test_what_a_dropped_handle_held_may_be_claimed_when_its_lease_is_over(
-        self, store: Store, other: Store, clock: ManualClock, run: RunRecord
-    ) -> None:
-        held = other.claim(run.uid, "north")
-        other.drop()
-        clock.advance(LEASE)
-        store.beat("east", LEASE)
-        assert store.orphans() == [held]
-        assert store.claim(run.uid, "east").epoch == held.epoch + 1

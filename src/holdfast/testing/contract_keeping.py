@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import Claimed, RunExists, RunNotFound
-from holdfast.kernel.model import Change, Entry, Filter, Kind, Rewind, RunRecord, Status
-from holdfast.stores.protocol import Store
+from holdfast.kernel.model import Adopt, Change, Entry, Filter, Kind, Post, Rewind, Rewrap, RunRecord, Status
+from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import (
     ALL,
@@ -20,6 +20,7 @@ from holdfast.testing.contract_author import (
     Author,
     Opening,
     after,
+    delete,
     ids,
     item,
     make,
@@ -75,7 +76,7 @@ class KeepingContract(Opening):
     def test_read_of_a_fork_gives_its_own_entries_alone(
         self, store: Store, author: Author, held: RunRecord, long: list[Entry]
     ) -> None:
-        parent = store.journal(held.uid)
+        parent = store.get(uid=held.uid)
         assert parent is not None
         write = author.fork(parent, long[4], "fork")
         fork = make(store, write)
@@ -86,7 +87,7 @@ class KeepingContract(Opening):
     def test_a_fork_goes_on_after_its_fork_point(
         self, store: Store, author: Author, held: RunRecord, long: list[Entry]
     ) -> None:
-        parent = store.journal(held.uid)
+        parent = store.get(uid=held.uid)
         assert parent is not None
         fork = store.claim(make(store, author.fork(parent, long[4], "fork")).uid, "west")
         put(store, author.append(fork, Kind.DONE))
@@ -99,7 +100,7 @@ class KeepingContract(Opening):
     def test_redact_replaces_payloads_and_nothing_else(
         self, store: Store, other: Store, author: Author, held: RunRecord, long: list[Entry]
     ) -> None:
-        current = store.journal(held.uid)
+        current = store.get(uid=held.uid)
         assert current is not None
         write = author.append(current, Kind.REDACTED, redact=((2, b"\x00gone"), (5, b"gone too")))
         put(store, write)
@@ -110,16 +111,16 @@ class KeepingContract(Opening):
         assert other.read(held.uid, 0, ALL) == expected
 
     def test_redact_without_an_entry(self, store: Store, author: Author, held: RunRecord, long: list[Entry]) -> None:
-        current = store.journal(held.uid)
+        current = store.get(uid=held.uid)
         assert current is not None
         put(store, author.append(current, redact=((9, b"gone"),)))
         assert store.read(held.uid, 9, 9) == [replace(long[9], payload=b"gone")]
-        assert store.journal(held.uid) == current
+        assert store.get(uid=held.uid) == current
 
     def test_a_redacted_run_can_be_written_to(
         self, store: Store, author: Author, held: RunRecord, long: list[Entry]
     ) -> None:
-        current = store.journal(held.uid)
+        current = store.get(uid=held.uid)
         assert current is not None
         write = author.append(current, Kind.REDACTED, redact=((1, b"gone"),))
         put(store, write)
@@ -129,45 +130,45 @@ class KeepingContract(Opening):
     # --- delete
 
     def test_delete_removes_everything(self, store: Store, other: Store, author: Author, run: RunRecord) -> None:
-        store.post(run.uid, item("k"))
-        assert store.delete(run.uid)
+        write_one(store, Post(run.uid, item("k")))
+        assert delete(store, run.uid)
         for handle in (store, other):
             assert handle.get("run") is None
             assert snapshot(handle, run.uid) == (None, [], [], [])
             assert handle.find(Filter(hidden=None)) == []
 
     def test_delete_may_be_repeated(self, store: Store, other: Store, run: RunRecord) -> None:
-        assert store.delete(run.uid)
-        assert not store.delete(run.uid)
-        assert not other.delete(run.uid)
+        assert delete(store, run.uid)
+        assert not delete(store, run.uid)
+        assert not delete(other, run.uid)
 
     def test_delete_of_a_run_that_never_was_is_false(self, store: Store) -> None:
-        assert not store.delete("0" * 24)
+        assert not delete(store, "0" * 24)
 
     def test_delete_of_a_live_holders_run_is_refused(self, store: Store, other: Store, held: RunRecord) -> None:
         for handle in (store, other):
             with pytest.raises(Claimed):
-                handle.delete(held.uid)
+                delete(handle, held.uid)
         assert store.get("run") == held
 
     def test_a_run_whose_lease_is_over_may_be_deleted(self, store: Store, clock: ManualClock, held: RunRecord) -> None:
         clock.advance(LEASE)
-        assert store.delete(held.uid)
-        assert store.orphans() == []
+        assert delete(store, held.uid)
+        assert store.find(Filter(orphaned=True)) == []
 
     def test_the_id_of_a_deleted_run_is_free(self, store: Store, author: Author, run: RunRecord) -> None:
-        store.post(run.uid, item("k"))
-        store.delete(run.uid)
+        write_one(store, Post(run.uid, item("k")))
+        delete(store, run.uid)
         again = make(store, author.create("run"))
         assert again.uid != run.uid
         assert store.get("run") == again
         assert store.inbox(again.uid) == []
-        assert store.post(again.uid, item("k"))
+        assert write_one(store, Post(again.uid, item("k")))
 
     def test_the_id_of_a_hidden_run_is_free(self, store: Store, author: Author, run: RunRecord) -> None:
         first = store.read(run.uid, 0, 0)[0]
         make(store, author.fork(run, first, "fork"))
-        store.delete(run.uid)
+        delete(store, run.uid)
         again = make(store, author.create("run"))
         assert store.get("run") == again
         assert store.read(run.uid, 0, ALL) == [first]
@@ -176,138 +177,140 @@ class KeepingContract(Opening):
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
         put(store, author.append(held, Kind.DONE, change=Change(status=Status.READY, release=True)))
-        before = store.journal(held.uid)
-        assert not store.delete(held.uid, expected=held)
-        assert store.journal(held.uid) == before
+        before = store.get(uid=held.uid)
+        assert not delete(store, held)
+        assert store.get(uid=held.uid) == before
 
     def test_delete_does_nothing_if_the_run_was_claimed_since(
         self, store: Store, author: Author, run: RunRecord
     ) -> None:
         held = store.claim(run.uid, "east")
         put(store, author.append(held, change=Change(status=Status.READY, release=True)))
-        assert not store.delete(run.uid, expected=run)
+        assert not delete(store, run)
         assert store.get("run") is not None
 
     def test_delete_does_nothing_if_the_run_is_held_since(self, store: Store, run: RunRecord) -> None:
         held = store.claim(run.uid, "east")
-        assert not store.delete(run.uid, expected=run)
+        assert not delete(store, run)
         assert store.get("run") == held
 
     def test_delete_removes_the_run_as_expected(self, store: Store, run: RunRecord) -> None:
-        assert store.delete(run.uid, expected=run)
-        assert store.journal(run.uid) is None
+        assert delete(store, run)
+        assert store.get(uid=run.uid) is None
 
     def test_a_run_with_forks_is_hidden(self, store: Store, author: Author, run: RunRecord) -> None:
         entries = store.read(run.uid, 0, ALL)
         make(store, author.fork(run, entries[0], "fork"))
-        assert store.delete(run.uid)
+        assert delete(store, run.uid)
         assert store.get("run") is None
-        assert store.journal(run.uid) == replace(run, hidden=True)
+        assert store.get(uid=run.uid) == replace(run, hidden=True)
         assert store.read(run.uid, 0, ALL) == entries
-        assert not store.delete(run.uid)
+        assert not delete(store, run.uid)
 
     def test_a_hidden_run_goes_with_its_last_fork(self, store: Store, author: Author, run: RunRecord) -> None:
         first = store.read(run.uid, 0, 0)[0]
         left, right = (make(store, author.fork(run, first, name)) for name in ("left", "right"))
-        store.delete(run.uid)
-        store.delete(left.uid)
+        delete(store, run.uid)
+        delete(store, left.uid)
         assert store.read(run.uid, 0, ALL) == [first]
-        store.delete(right.uid)
-        assert store.journal(run.uid) is None
+        delete(store, right.uid)
+        assert store.get(uid=run.uid) is None
         assert store.read(run.uid, 0, ALL) == []
         assert store.find(Filter(hidden=None)) == []
 
     def test_deleting_a_fork_leaves_its_parent(self, store: Store, author: Author, run: RunRecord) -> None:
         before = snapshot(store, run.uid)
         fork = make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
-        assert store.delete(fork.uid)
-        assert store.journal(fork.uid) is None
+        assert delete(store, fork.uid)
+        assert store.get(uid=fork.uid) is None
         assert snapshot(store, run.uid) == before
 
     def test_a_parent_is_deleted_at_once_when_its_forks_are_gone(
         self, store: Store, author: Author, run: RunRecord
     ) -> None:
         fork = make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
-        store.delete(fork.uid)
-        store.delete(run.uid)
-        assert store.journal(run.uid) is None
+        delete(store, fork.uid)
+        delete(store, run.uid)
+        assert store.get(uid=run.uid) is None
 
     def test_a_chain_of_forks_keeps_all_that_it_shares(self, store: Store, author: Author, run: RunRecord) -> None:
         chain = self.chain(store, author, run, 4)
         for record in chain[:-1]:
-            assert store.delete(record.uid)
+            assert delete(store, record.uid)
         assert ids(store.find(Filter())) == [chain[-1].id]
         assert [store.read(record.uid, 0, ALL)[0].seq for record in chain] == [0, 1, 2, 3]
-        assert store.delete(chain[-1].uid)
-        assert [store.journal(record.uid) for record in chain] == [None] * 4
+        assert delete(store, chain[-1].uid)
+        assert [store.get(uid=record.uid) for record in chain] == [None] * 4
 
     def test_the_middle_of_a_chain_of_forks_goes_with_its_end(
         self, store: Store, author: Author, run: RunRecord
     ) -> None:
         chain = self.chain(store, author, run, 3)
-        store.delete(chain[1].uid)
-        assert store.journal(chain[1].uid) is not None
-        store.delete(chain[2].uid)
-        assert store.journal(chain[1].uid) is None
+        delete(store, chain[1].uid)
+        assert store.get(uid=chain[1].uid) is not None
+        delete(store, chain[2].uid)
+        assert store.get(uid=chain[1].uid) is None
         assert store.get("run") == chain[0]
 
     def test_a_hidden_run_can_be_forked_through_its_fork(self, store: Store, author: Author, run: RunRecord) -> None:
         chain = self.chain(store, author, run, 2)
-        store.delete(run.uid)
+        delete(store, run.uid)
         first = store.read(run.uid, 0, 0)[0]
         second = make(store, author.fork(chain[1], first, "second"))
         assert [link.uid for link in second.lineage] == [run.uid]
-        store.delete(chain[1].uid)
+        delete(store, chain[1].uid)
         assert store.read(run.uid, 0, ALL) == [first]
 
-    def test_many_are_swept_away_with_all_that_is_theirs(self, store: Store, author: Author, run: RunRecord) -> None:
+    def test_many_are_deleted_with_all_that_is_theirs(self, store: Store, author: Author, run: RunRecord) -> None:
         others = [make(store, author.create(f"other {n}", tags={"of": str(n)})) for n in range(5)]
-        store.post(others[0].uid, item("k"))
-        swept = store.sweep([store.get(one.id) or one for one in others[:4]])
-        assert swept == {one.uid for one in others[:4]}
+        write_one(store, Post(others[0].uid, item("k")))
+        assert store.delete([store.get(one.id) or one for one in others[:4]]) == [True] * 4
         assert sorted(ids(store.find(Filter()))) == ["other 4", "run"]
         assert store.find(Filter(tags=(("of", "0"),))) == []
         assert store.inbox(others[0].uid) == []
-        assert store.taken(others[0].uid) == []
+        assert [one.key for one in store.inbox(others[0].uid, taken=True)] == []
         assert store.read(others[0].uid, 0, ALL) == []
         again = make(store, author.create("other 0"))
         assert store.get("other 0") == again
-        assert store.sweep(others[:4]) == set()
-        assert store.sweep([]) == set()
+        assert store.delete(others[:4]) == [False] * 4
+        assert store.delete([]) == []
 
-    def test_what_is_held_or_has_changed_is_not_swept_away(self, store: Store, author: Author, run: RunRecord) -> None:
+    def test_of_many_those_stay_that_are_held_or_have_changed(
+        self, store: Store, author: Author, run: RunRecord
+    ) -> None:
         changed, claimed, gone = (make(store, author.create(name)) for name in ("changed", "claimed", "gone"))
         held = store.claim(changed.uid, "east")
         put(store, author.append(held, Kind.DONE, change=Change(status=Status.READY, release=True)))
         store.claim(claimed.uid, "east")
-        store.delete(gone.uid)
+        delete(store, gone.uid)
         seen = [run, changed, claimed, gone, replace(store.get("changed") or changed, status=Status.COMPLETED)]
-        assert store.sweep([*seen, store.get("claimed") or claimed]) == {run.uid}
+        *outcomes, refused = store.delete([*seen, store.get("claimed") or claimed])
+        assert (outcomes, type(refused)) == ([True, False, False, False, False], Claimed)
         assert sorted(ids(store.find(Filter()))) == ["changed", "claimed"]
 
-    def test_what_forks_share_is_not_swept_away(self, store: Store, author: Author, run: RunRecord) -> None:
+    def test_what_forks_share_is_hidden_among_many(self, store: Store, author: Author, run: RunRecord) -> None:
         entries = store.read(run.uid, 0, ALL)
         fork = make(store, author.fork(run, entries[0], "fork"))
         other = make(store, author.create("other"))
-        gone = store.sweep([run, other])
-        assert other.uid in gone
+        assert store.delete([run, other]) == [True, True]
+        assert ids(store.find(Filter())) == ["fork"]
         assert store.read(run.uid, 0, ALL) == entries
         assert store.get("fork") == fork
 
     def test_the_forks_of_a_run_and_theirs(self, store: Store, author: Author, run: RunRecord) -> None:
-        assert store.forks(run.uid) == []
+        assert store.find(Filter(shares=run.uid)) == []
         first = make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "first"))
         second = make(store, author.fork(first, store.read(first.uid, 1, 1)[0], "second"))
         make(store, author.create("another"))
-        assert [one.id for one in store.forks(run.uid)] == ["second", "first"]
-        assert [one.id for one in store.forks(run.uid, limit=1)] == ["second"]
-        assert [one.id for one in store.forks(first.uid)] == ["second"]
-        store.delete(second.uid)
-        assert [one.id for one in store.forks(run.uid)] == ["first"]
+        assert [one.id for one in store.find(Filter(shares=run.uid))] == ["second", "first"]
+        assert [one.id for one in store.find(Filter(shares=run.uid), limit=1)] == ["second"]
+        assert [one.id for one in store.find(Filter(shares=first.uid))] == ["second"]
+        delete(store, second.uid)
+        assert [one.id for one in store.find(Filter(shares=run.uid))] == ["first"]
 
     def test_a_fork_of_a_deleted_run_is_refused(self, store: Store, author: Author, run: RunRecord) -> None:
         late = author.fork(run, store.read(run.uid, 0, 0)[0], "late")
-        store.delete(run.uid)
+        delete(store, run.uid)
         refused(store, late, RunNotFound)
         assert store.get("late") is None
 
@@ -323,32 +326,32 @@ class KeepingContract(Opening):
 
     def test_rewrap_replaces_the_wrapped_key(self, store: Store, author: Author) -> None:
         made = make(store, author.create("secret", key_id="k1", key_blob=b"\x00one"))
-        assert store.rewrap(made.uid, b"\x00one", "k2", b"\xfftwo")
-        assert store.journal(made.uid) == replace(made, key_id="k2", key_blob=b"\xfftwo")
+        assert write_one(store, Rewrap(made.uid, b"\x00one", "k2", b"\xfftwo"))
+        assert store.get(uid=made.uid) == replace(made, key_id="k2", key_blob=b"\xfftwo")
 
     def test_rewrap_does_nothing_if_the_key_was_replaced_since(self, store: Store, author: Author) -> None:
         made = make(store, author.create("secret", key_id="k1", key_blob=b"one"))
-        assert store.rewrap(made.uid, b"one", "k2", b"two")
-        assert not store.rewrap(made.uid, b"one", "k3", b"three")
-        assert store.journal(made.uid) == replace(made, key_id="k2", key_blob=b"two")
+        assert write_one(store, Rewrap(made.uid, b"one", "k2", b"two"))
+        assert not write_one(store, Rewrap(made.uid, b"one", "k3", b"three"))
+        assert store.get(uid=made.uid) == replace(made, key_id="k2", key_blob=b"two")
 
     def test_rewrap_does_not_disturb_the_holder(self, store: Store, author: Author) -> None:
         made = make(store, author.create("secret", key_id="k1", key_blob=b"one"))
         held = store.claim(made.uid, "east")
-        assert store.rewrap(made.uid, b"one", "k2", b"two")
+        assert write_one(store, Rewrap(made.uid, b"one", "k2", b"two"))
         put(store, author.append(held, Kind.DONE))
 
     def test_rewrap_reaches_hidden_runs(self, store: Store, author: Author) -> None:
         made = make(store, author.create("secret", key_id="k1", key_blob=b"one"))
         make(store, author.fork(made, store.read(made.uid, 0, 0)[0], "fork"))
-        store.delete(made.uid)
-        assert store.rewrap(made.uid, b"one", "k2", b"two")
-        record = store.journal(made.uid)
+        delete(store, made.uid)
+        assert write_one(store, Rewrap(made.uid, b"one", "k2", b"two"))
+        record = store.get(uid=made.uid)
         assert record is not None
         assert (record.key_id, record.hidden) == ("k2", True)
 
     def test_rewrap_of_a_run_that_never_was_is_false(self, store: Store) -> None:
-        assert not store.rewrap("0" * 24, b"one", "k2", b"two")
+        assert not write_one(store, Rewrap("0" * 24, b"one", "k2", b"two"))
 
     # --- adopt
 
@@ -371,22 +374,22 @@ class KeepingContract(Opening):
             crashed_at=0,
         )
         items = [item("second", at=1), item("first", at=2, wakes=False)]
-        store.adopt(record, entries, items, ["taken"])
+        write_one(store, Adopt(record, entries, items, ["taken"]))
         for handle in (store, other):
             assert snapshot(handle, record.uid) == (record, list(entries), items, ["taken"])
             assert handle.get("adopted") == record
 
     def test_an_adopted_key_stays_used(self, store: Store, author: Author) -> None:
         record, entries = whole(author)
-        store.adopt(record, entries, [item("open")], ["taken"])
-        assert not store.post(record.uid, item("open"))
-        assert not store.post(record.uid, item("taken"))
-        assert store.post(record.uid, item("new"))
+        write_one(store, Adopt(record, entries, [item("open")], ["taken"]))
+        assert not write_one(store, Post(record.uid, item("open")))
+        assert not write_one(store, Post(record.uid, item("taken")))
+        assert write_one(store, Post(record.uid, item("new")))
         assert [found.key for found in store.inbox(record.uid)] == ["open", "new"]
 
     def test_an_adopted_run_can_go_on(self, store: Store, author: Author) -> None:
         record, entries = whole(author, epoch=7)
-        store.adopt(record, entries, [], [])
+        write_one(store, Adopt(record, entries))
         held = store.claim(record.uid, "east")
         assert held.epoch == 8
         put(store, author.append(held, Kind.DONE))
@@ -395,7 +398,7 @@ class KeepingContract(Opening):
     def test_adopt_of_an_id_that_is_taken_is_refused(self, store: Store, author: Author, run: RunRecord) -> None:
         record, entries = whole(author, "run")
         with pytest.raises(RunExists):
-            store.adopt(record, entries, [item("k")], [])
+            write_one(store, Adopt(record, entries, [item("k")]))
         assert store.get("run") == run
         assert snapshot(store, record.uid) == (None, [], [], [])
 
@@ -403,7 +406,7 @@ class KeepingContract(Opening):
         before = snapshot(store, run.uid)
         record, entries = whole(author, uid=run.uid)
         with pytest.raises(RunExists):
-            store.adopt(record, entries, [item("k")], [])
+            write_one(store, Adopt(record, entries, [item("k")]))
         assert snapshot(store, run.uid) == before
         assert store.get("adopted") is None
 
@@ -411,25 +414,25 @@ class KeepingContract(Opening):
         self, store: Store, author: Author, run: RunRecord
     ) -> None:
         record, entries = whole(author, "run", hidden=True)
-        store.adopt(record, entries, [], [])
+        write_one(store, Adopt(record, entries))
         assert store.get("run") == run
-        assert store.journal(record.uid) == record
+        assert store.get(uid=record.uid) == record
 
     def test_an_adopted_fork_shares_its_parents_entries(self, store: Store, author: Author, run: RunRecord) -> None:
         first = store.read(run.uid, 0, 0)[0]
         write = author.fork(run, first, "fork")
         last = write.entries[-1]
         fork = replace(write.record, seq=last.seq, hash=last.hash, updated_at=last.at, state=last.state)
-        store.adopt(fork, write.entries, [], [])
+        write_one(store, Adopt(fork, write.entries))
         assert store.get("fork") == fork
-        store.delete(run.uid)
+        delete(store, run.uid)
         assert store.read(run.uid, 0, ALL) == [first]
-        store.delete(fork.uid)
-        assert store.journal(run.uid) is None
+        delete(store, fork.uid)
+        assert store.get(uid=run.uid) is None
 
     def test_adopt_of_a_fork_without_its_parent_is_refused(self, store: Store, author: Author, run: RunRecord) -> None:
         write = author.fork(run, store.read(run.uid, 0, 0)[0], "fork")
-        store.delete(run.uid)
+        delete(store, run.uid)
         with pytest.raises(RunNotFound):
-            store.adopt(write.record, write.entries, [], [])
+            write_one(store, Adopt(write.record, write.entries))
         assert store.get("fork") is None

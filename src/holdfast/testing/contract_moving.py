@@ -11,11 +11,26 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import Moved, RunExists
-from holdfast.kernel.model import ENDED, Append, Change, Entry, Filter, Kind, Order, RunRecord, Status
+from holdfast.kernel.model import (
+    ENDED,
+    Adopt,
+    Append,
+    Change,
+    EndMove,
+    Entry,
+    Filter,
+    Kind,
+    Order,
+    Outlook,
+    Post,
+    Rewrap,
+    RunRecord,
+    Status,
+)
 from holdfast.kernel.rules import ANY
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.contract_author import ALL, Author, after, ids, item, make, put, refused, snapshot
+from holdfast.testing.contract_author import ALL, Author, after, delete, ids, item, make, put, refused, snapshot
 
 ELSEWHERE = "sqlite:////other \0 place.db"
 LATER = 9_000_000_000_000_000
@@ -35,7 +50,7 @@ class MovingContract:
         held = store.claim(make(store, author.create(id, queue="q", workflow="w")).uid, "east")
         change = Change(status=Status.AWAY, release=True, away=ELSEWHERE, was=Status.READY)
         put(store, author.append(held, change=change, **how))
-        found = store.journal(held.uid)
+        found = store.get(uid=held.uid)
         assert found is not None
         return found
 
@@ -43,13 +58,13 @@ class MovingContract:
 
     def test_a_run_departs_when_its_holder_says_so(self, store: Store, other: Store, author: Author) -> None:
         made = make(store, author.create("run", queue="q", workflow="w", status=Status.WAITING, wake_at=LATER))
-        store.post(made.uid, item("k", wakes=False))
+        write_one(store, Post(made.uid, item("k", wakes=False)))
         held = store.claim(made.uid, "east")
         how: dict[str, Any] = {"wake_at": LATER, "reason": "why", "away": ELSEWHERE, "was": Status.WAITING}
         put(store, author.append(held, change=Change(status=Status.AWAY, release=True, **how)))
         gone = replace(held, status=Status.AWAY, worker=None, **how)
         for handle in (store, other):
-            assert handle.get("run") == handle.journal(made.uid) == gone
+            assert handle.get("run") == handle.get(uid=made.uid) == gone
             assert ids(handle.find(Filter(statuses=(Status.AWAY,)))) == ["run"]
             assert [one.key for one in handle.inbox(made.uid)] == ["k"]
             assert len(handle.read(made.uid, 0, ALL)) == 1
@@ -65,19 +80,21 @@ class MovingContract:
 
     def test_nobody_takes_it_and_nobody_waits_for_it(self, store: Store, author: Author, clock: ManualClock) -> None:
         gone = self.departed(store, author)
-        record, entries = self.coming(author, wake_at=clock.now())
-        store.adopt(record, entries, [item("k")], [])
+        record, entries = self.coming(author, wake_at=clock.now() + 2_000_000)
+        write_one(store, Adopt(record, entries, [item("k")]))
         clock.advance(1.0)
         order = Order(worker="east", queues={"q": None}, workflows=frozenset({"w"}), limit=10)
-        assert store.take(order) == store.due(["q"], ["w"]) == store.orphans() == []
-        assert (store.next_wake(), store.backlog()) == (None, {})
+        for _ in range(2):
+            assert store.take(order) == store.find(Filter(orphaned=True)) == []
+            assert (store.look(["q"], ["w"]), store.backlog()) == (Outlook([]), {})
+            clock.advance(2.0)
         assert gone.worker is None
 
     def test_nothing_is_posted_to_it(self, store: Store, author: Author) -> None:
         gone = self.departed(store, author)
         before = snapshot(store, gone.uid)
         with pytest.raises(Moved):
-            store.post(gone.uid, item("late"))
+            write_one(store, Post(gone.uid, item("late")))
         assert snapshot(store, gone.uid) == before
 
     @pytest.mark.parametrize("kinds", [(Kind.DONE,), (Kind.DONE, Kind.DONE), ()])
@@ -104,59 +121,62 @@ class MovingContract:
 
     def test_its_key_can_be_wrapped_anew(self, store: Store, author: Author) -> None:
         record, entries = self.coming(author, key_id="a", key_blob=b"old")
-        store.adopt(record, entries, [], [])
-        assert store.rewrap(record.uid, b"old", "b", b"new")
-        assert store.journal(record.uid) == replace(record, key_id="b", key_blob=b"new")
+        write_one(store, Adopt(record, entries))
+        assert write_one(store, Rewrap(record.uid, b"old", "b", b"new"))
+        assert store.get(uid=record.uid) == replace(record, key_id="b", key_blob=b"new")
 
     # --- the end of a move
 
     @pytest.mark.parametrize("was", sorted(frozenset(Status) - {Status.AWAY, Status.RUNNING}))
     def test_it_becomes_what_it_was(self, store: Store, other: Store, author: Author, was: Status) -> None:
         record, entries = self.coming(author, wake_at=LATER, reason="why")
-        store.adopt(record, entries, [item("k", wakes=False)], ["taken"])
-        assert store.settle(record.uid, epoch=3, here=was)
+        write_one(store, Adopt(record, entries, [item("k", wakes=False)], ["taken"]))
+        assert write_one(store, EndMove(record.uid, epoch=3, here=was))
         # Of what has ended nobody would take it in: so it is claimed once more.
         expected = replace(record, status=Status.READY if was in ENDED else was, away=None, was=None)
         assert store.get("coming") == other.get("coming") == expected
-        assert ([one.key for one in other.inbox(record.uid)], other.taken(record.uid)) == (["k"], ["taken"])
-        assert not store.settle(record.uid, epoch=3, here=was)
-        assert not store.settle(record.uid, epoch=3)
+        assert (
+            [one.key for one in other.inbox(record.uid)],
+            [one.key for one in other.inbox(record.uid, taken=True)],
+        ) == (["k"], ["taken"])
+        assert not write_one(store, EndMove(record.uid, epoch=3, here=was))
+        assert not write_one(store, EndMove(record.uid, epoch=3))
         allow = ANY if was in ENDED or was is Status.BLOCKED else frozenset({was})
         assert store.claim(record.uid, "east", allow).epoch == record.epoch + 1
 
     def test_what_arrived_meanwhile_wakes_it(self, store: Store, author: Author) -> None:
         record, entries = self.coming(author, wake_at=LATER)
-        store.adopt(record, entries, [item("k")], [])
-        store.settle(record.uid, epoch=3, here=Status.WAITING)
+        write_one(store, Adopt(record, entries, [item("k")]))
+        write_one(store, EndMove(record.uid, epoch=3, here=Status.WAITING))
         arrived = store.get("coming")
         assert arrived is not None
         assert (arrived.status, arrived.wake_at) == (Status.READY, None)
 
     def test_one_that_was_never_begun_still_is_not(self, store: Store, author: Author) -> None:
         record, entries = self.coming(author, wake_at=LATER, epoch=0)
-        store.adopt(record, entries, [item("k")], [])
-        store.settle(record.uid, epoch=0, here=Status.WAITING)
+        write_one(store, Adopt(record, entries, [item("k")]))
+        write_one(store, EndMove(record.uid, epoch=0, here=Status.WAITING))
         arrived = store.get("coming")
         assert arrived is not None
         assert (arrived.status, arrived.wake_at, arrived.epoch) == (Status.WAITING, LATER, 0)
 
     def test_it_does_not_arrive_without_what_was_posted(self, store: Store, author: Author) -> None:
         record, entries = self.coming(author)
-        store.adopt(record, entries, [item("k"), item("l", wakes=False)], ["taken"])
+        write_one(store, Adopt(record, entries, [item("k"), item("l", wakes=False)], ["taken"]))
         for mail in ([], ["k"], ["k", "l", "taken"]):
-            assert not store.settle(record.uid, epoch=3, here=Status.READY, mail=mail)
+            assert not write_one(store, EndMove(record.uid, epoch=3, here=Status.READY, mail=mail))
         assert store.get("coming") == record
-        assert store.settle(record.uid, epoch=3, here=Status.READY, mail=["l", "k"])
+        assert write_one(store, EndMove(record.uid, epoch=3, here=Status.READY, mail=["l", "k"]))
 
     def test_only_the_copy_of_that_move_becomes_the_run(self, store: Store, author: Author) -> None:
         """Whoever comes late with what he read before another move neither revives a run nor gives it up."""
         record, entries = self.coming(author)
-        store.adopt(record, entries, [], [])
+        write_one(store, Adopt(record, entries))
         for epoch in (2, 4):
-            assert not store.settle(record.uid, epoch=epoch, here=Status.READY)
-        assert not store.settle(record.uid, epoch=3), "it has not departed from here"
+            assert not write_one(store, EndMove(record.uid, epoch=epoch, here=Status.READY))
+        assert not write_one(store, EndMove(record.uid, epoch=3)), "it has not departed from here"
         assert store.get("coming") == record
-        assert store.settle(record.uid, epoch=3, here=Status.READY)
+        assert write_one(store, EndMove(record.uid, epoch=3, here=Status.READY))
 
     def test_one_that_nobody_holds_departs_if_nobody_claimed_it(self, store: Store, author: Author) -> None:
         made = make(store, author.create("run"))
@@ -171,10 +191,10 @@ class MovingContract:
 
     def test_it_can_go_on_and_its_keys_stay_used(self, store: Store, author: Author) -> None:
         record, entries = self.coming(author, Kind.CREATED, Kind.DONE)
-        store.adopt(record, entries, [item("k")], ["taken"])
-        store.settle(record.uid, epoch=3, here=Status.READY)
-        assert not store.post(record.uid, item("taken"))
-        assert store.post(record.uid, item("new"))
+        write_one(store, Adopt(record, entries, [item("k")], ["taken"]))
+        write_one(store, EndMove(record.uid, epoch=3, here=Status.READY))
+        assert not write_one(store, Post(record.uid, item("taken")))
+        assert write_one(store, Post(record.uid, item("new")))
         held = store.claim(record.uid, "east")
         put(store, author.append(held, Kind.DONE, took=("k",)))
         assert [entry.seq for entry in store.read(record.uid, 0, ALL)] == [0, 1, 2]
@@ -182,57 +202,55 @@ class MovingContract:
     def test_it_is_settled_for_good_and_may_be_deleted_then(self, store: Store, author: Author) -> None:
         gone = self.departed(store, author)
         with pytest.raises(Moved):
-            store.delete(gone.uid)
-        assert not store.settle(gone.uid, epoch=gone.epoch, here=Status.READY), "it is not a copy"
+            delete(store, gone.uid)
+        assert not write_one(store, EndMove(gone.uid, epoch=gone.epoch, here=Status.READY)), "it is not a copy"
         for epoch in (gone.epoch - 1, gone.epoch + 1):
-            assert not store.settle(gone.uid, epoch=epoch), "another move is meant"
-        assert store.settle(gone.uid, epoch=gone.epoch)
-        assert not store.settle(gone.uid, epoch=gone.epoch)
-        assert store.journal(gone.uid) == replace(gone, was=None)
+            assert not write_one(store, EndMove(gone.uid, epoch=epoch)), "another move is meant"
+        assert write_one(store, EndMove(gone.uid, epoch=gone.epoch))
+        assert not write_one(store, EndMove(gone.uid, epoch=gone.epoch))
+        assert store.get(uid=gone.uid) == replace(gone, was=None)
         with pytest.raises(Moved, match="was moved to"):
             store.claim(gone.uid, "east")
-        assert store.delete(gone.uid)
-        assert store.journal(gone.uid) is None
+        assert delete(store, gone.uid)
+        assert store.get(uid=gone.uid) is None
 
     def test_nothing_is_settled_of_other_runs(self, store: Store, run: RunRecord) -> None:
         for here in (Status.READY, None):
-            assert not store.settle(run.uid, epoch=run.epoch, here=here)
-            assert not store.settle("nobody", epoch=0, here=here)
+            assert not write_one(store, EndMove(run.uid, epoch=run.epoch, here=here))
+            assert not write_one(store, EndMove("nobody", epoch=0, here=here))
         assert store.get("run") == run
 
     # --- copies that give way
 
     def test_a_copy_gives_way_to_a_newer_one(self, store: Store, other: Store, author: Author) -> None:
         record, entries = self.coming(author)
-        store.adopt(record, entries, [item("old"), item("both")], ["gone"])
+        write_one(store, Adopt(record, entries, [item("old"), item("both")], ["gone"]))
         fork = make(store, author.fork(record, entries[0], "fork"))
         more = author.entries(record.hash, 1, (Kind.SAVED, Kind.DONE))
         newer = replace(after(record, Append("", "", 0, "", more)), epoch=4, reason="newer", rollback=1)
         for _ in range(2):  # it may be repeated
-            store.adopt(newer, [*entries, *more], [item("both"), item("new")], ["taken"])
+            write_one(store, Adopt(newer, [*entries, *more], [item("both"), item("new")], ["taken"]))
         for handle in (store, other):
             assert handle.get("coming") == newer
             assert handle.read(record.uid, 0, ALL) == [*entries, *more]
             assert [one.key for one in handle.inbox(record.uid)] == ["both", "new"]
-            assert handle.taken(record.uid) == ["taken"]
-        with pytest.raises(Moved):
-            store.delete(record.uid)
-        assert not store.delete(record.uid, expected=record), "it is not what was expected"
-        assert store.delete(record.uid, expected=newer)  # the fork still shares it
+            assert [one.key for one in handle.inbox(record.uid, taken=True)] == ["taken"]
+        assert not delete(store, record), "it is not what was expected"
+        assert delete(store, newer)  # the fork still shares it
         assert store.read(record.uid, 0, ALL) == [*entries, *more]
-        assert store.delete(fork.uid)
-        assert store.journal(record.uid) is None
+        assert delete(store, fork.uid)
+        assert store.get(uid=record.uid) is None
 
     def test_a_payload_that_was_erased_meanwhile_is_erased(self, store: Store, author: Author) -> None:
         record, entries = self.coming(author)
-        store.adopt(record, entries, [], [])
+        write_one(store, Adopt(record, entries))
         erased = [replace(entries[0], payload=b'{"less":1}')]
-        store.adopt(record, erased, [], [])
+        write_one(store, Adopt(record, erased))
         assert store.read(record.uid, 0, ALL) == erased
 
     def test_an_older_or_another_one_does_not_take_its_place(self, store: Store, author: Author) -> None:
         record, entries = self.coming(author, Kind.CREATED, Kind.DONE)
-        store.adopt(record, entries, [item("k")], [])
+        write_one(store, Adopt(record, entries, [item("k")]))
         before = snapshot(store, record.uid)
         shorter = after(record, Append("", "", 0, "", entries[:1]))
         another = author.entries(entries[0].hash, 1, (Kind.RAISED, Kind.DONE))
@@ -242,56 +260,56 @@ class MovingContract:
             (after(record, Append("", "", 0, "", another)), (entries[0], *another)),
         ):
             with pytest.raises(RunExists, match="newer copy of it"):
-                store.adopt(copy, its, [], [])
+                write_one(store, Adopt(copy, its))
         assert snapshot(store, record.uid) == before
 
     def test_a_run_that_is_lived_in_does_not_give_way(self, store: Store, author: Author) -> None:
         record, entries = self.coming(author)
-        store.adopt(record, entries, [], [])
-        store.settle(record.uid, epoch=3, here=Status.READY)
+        write_one(store, Adopt(record, entries))
+        write_one(store, EndMove(record.uid, epoch=3, here=Status.READY))
         before = snapshot(store, record.uid)
         with pytest.raises(RunExists):
-            store.adopt(replace(record, epoch=9), entries, [item("k")], [])
+            write_one(store, Adopt(replace(record, epoch=9), entries, [item("k")]))
         assert snapshot(store, record.uid) == before
 
     def test_a_hidden_copy_becomes_the_run(self, store: Store, other: Store, author: Author) -> None:
         record, entries = self.coming(author)
-        store.adopt(replace(record, hidden=True, was=None), entries, [], [])
+        write_one(store, Adopt(replace(record, hidden=True, was=None), entries))
         fork = make(store, author.fork(record, entries[0], "fork"))
         assert store.get("coming") is None
         more = author.entries(record.hash, 1, (Kind.DONE,))
         newer = after(record, Append("", "", 0, "", more))
-        store.adopt(newer, [*entries, *more], [item("k")], [])
-        assert store.settle(record.uid, epoch=3, here=Status.READY)
+        write_one(store, Adopt(newer, [*entries, *more], [item("k")]))
+        assert write_one(store, EndMove(record.uid, epoch=3, here=Status.READY))
         for handle in (store, other):
             arrived = handle.get("coming")
             assert arrived is not None
             assert arrived.status is Status.READY
             assert handle.read(record.uid, 0, ALL) == [*entries, *more]
         assert ids(store.find(Filter())) == ["fork", "coming"]
-        assert store.delete(record.uid)
+        assert delete(store, record.uid)
         assert store.read(record.uid, 0, ALL) == [*entries, *more]
-        assert store.delete(fork.uid)
-        assert store.journal(record.uid) is None
+        assert delete(store, fork.uid)
+        assert store.get(uid=record.uid) is None
 
     def test_a_hidden_copy_does_not_take_an_id_that_is_taken(self, store: Store, author: Author) -> None:
         record, entries = self.coming(author)
-        store.adopt(replace(record, hidden=True, was=None), entries, [], [])
+        write_one(store, Adopt(replace(record, hidden=True, was=None), entries))
         other = make(store, author.create("coming"))
         with pytest.raises(RunExists):
-            store.adopt(record, entries, [], [])
+            write_one(store, Adopt(record, entries))
         assert store.get("coming") == other
-        kept = store.journal(record.uid)
+        kept = store.get(uid=record.uid)
         assert kept is not None
         assert kept.hidden
 
     def test_a_run_comes_back(self, store: Store, author: Author) -> None:
         """It departed from here, and lives here again, with what was done elsewhere."""
         gone = self.departed(store, author)
-        store.settle(gone.uid, epoch=gone.epoch)
+        write_one(store, EndMove(gone.uid, epoch=gone.epoch))
         entries = store.read(gone.uid, 0, ALL)
         more = author.entries(gone.hash, 1, (Kind.DONE,))
         back = replace(after(gone, Append("", "", 0, "", more)), epoch=gone.epoch + 2, was=Status.AWAY, reason="why")
-        store.adopt(back, [*entries, *more], [], [])
-        assert store.settle(gone.uid, epoch=back.epoch, here=Status.BLOCKED)
+        write_one(store, Adopt(back, [*entries, *more]))
+        assert write_one(store, EndMove(gone.uid, epoch=back.epoch, here=Status.BLOCKED))
         assert store.get("gone") == replace(back, status=Status.BLOCKED, away=None, was=None)

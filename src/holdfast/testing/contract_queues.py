@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast.kernel.model import Append, Backlog, Change, Kind, Limits, Order, RunRecord, Status
+from holdfast.kernel.model import Append, Backlog, Change, Kind, Limits, Order, Outlook, Post, RunRecord, Status
 from holdfast.kernel.rules import SUSPECT
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Store, find_document, write_one
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.contract_author import LEASE, Author, ids, item, make, put
+from holdfast.testing.contract_author import LEASE, Author, delete, ids, item, make, put
 
 TEXTS = ("a/b", "nul\0inside", "Case", "case", "é" * 300, "\U0001f980", " ", "..", "lock", ".lock")
 
@@ -57,8 +57,8 @@ class QueueContract:
         at = clock.now() + 5_000_000
         made = self.enqueued(store, author, "run", status=Status.WAITING, wake_at=at)
         assert store.take(order()) == []
-        assert store.next_wake(["q"], ["w"]) == at
-        assert store.post(made.uid, item("k"))
+        assert store.look(["q"], ["w"]) == Outlook([], at)
+        assert write_one(store, Post(made.uid, item("k")))
         assert store.take(order()) == [], "what arrives does not let it begin sooner"
         clock.advance(5)
         assert ids(store.take(order())) == ["run"]
@@ -90,7 +90,7 @@ class QueueContract:
         assert store.take(order()) == []
 
     def test_a_deleted_run_is_not_taken(self, store: Store, author: Author) -> None:
-        store.delete(self.enqueued(store, author, "run").uid)
+        delete(store, self.enqueued(store, author, "run").uid)
         assert store.take(order()) == []
 
     def test_take_stops_at_the_limit_and_leaves_what_is_not_wanted(self, store: Store, author: Author) -> None:
@@ -117,8 +117,8 @@ class QueueContract:
             self.enqueued(store, author, id, **fact)
         clock.advance(10)
         expected = ["higher", "high", "woken", "first", "waits", "low"]
-        assert ids(store.due(["q"], ["w"])) == expected
-        assert ids(store.due(["q"], ["w"], limit=2)) == expected[:2]
+        assert ids(store.look(["q"], ["w"]).due) == expected
+        assert ids(store.look(["q"], ["w"], limit=2).due) == expected[:2]
         assert [ids(store.take(order(limit=1)))[0] for _ in expected] == expected
 
     def test_queues_are_served_in_turn(self, store: Store, author: Author) -> None:
@@ -207,7 +207,7 @@ class QueueContract:
         self.enqueued(store, author, "new", priority=9)
         left = store.claim(self.enqueued(store, author, "left").uid, "west")
         other.claim(self.enqueued(store, author, "living").uid, "north")
-        store.retire("west")
+        store.beat("west", 0)
         taken = store.take(order())
         assert ids(taken) == ["left", "new"]
         assert (taken[0].epoch, taken[0].worker, taken[0].crashes) == (left.epoch + 1, "east", 1)
@@ -233,35 +233,35 @@ class QueueContract:
             store.claim(self.enqueued(store, author, id, **facts).uid, "west")
         blocked = store.claim(self.enqueued(store, author, "blocked").uid, "west")
         put(store, author.append(blocked, change=Change(status=Status.BLOCKED)))
-        store.retire("west")
+        store.beat("west", 0)
         assert store.take(order()) == []
 
     def test_of_runs_that_keep_killing_only_so_many_are_taken(self, store: Store, author: Author) -> None:
         made = self.many_enqueued(store, author, "a", "b", "sound")
         for n in range(3):
             for record in made[:2]:
-                store.enlist(f"dying {n}", LEASE)
+                store.beat(f"dying {n}", LEASE)
                 store.claim(record.uid, f"dying {n}")
-                store.retire(f"dying {n}")
+                store.beat(f"dying {n}", 0)
         assert ids(store.take(order(suspects=0))) == ["sound"]
         assert ids(store.take(order())) == ["a"]
         assert ids(store.take(order())) == ["b"]
 
     def test_one_that_keeps_killing_is_taken_alone_by_who_executes_nothing(self, store: Store, author: Author) -> None:
         made = self.many_enqueued(store, author, "new", "left", "a", "b", "c")
-        store.enlist("dead", LEASE)
+        store.beat("dead", LEASE)
         store.claim(made[1].uid, "dead")
         for n in range(3):
             for record in made[2:]:
-                store.enlist(f"dying {n}", LEASE)
+                store.beat(f"dying {n}", LEASE)
                 store.claim(record.uid, f"dying {n}")
-                store.retire(f"dying {n}")
-        store.retire("dead")
+                store.beat(f"dying {n}", 0)
+        store.beat("dead", 0)
         for n, id in enumerate("abcabc"):  # the one that was least often
-            store.enlist(f"alone {n}", LEASE)
+            store.beat(f"alone {n}", LEASE)
             [taken] = store.take(order(worker=f"alone {n}", alone=True))
             assert (taken.id, taken.crashes) == (id, SUSPECT + 1 + n // 3)
-            store.retire(f"alone {n}")
+            store.beat(f"alone {n}", 0)
         assert ids(store.take(order(suspects=0))) == ["left", "new"]
         assert ids(store.take(order(worker="west", alone=True))) == ["a"]
 
@@ -286,7 +286,7 @@ class QueueContract:
         self, store: Store, other: Store, author: Author
     ) -> None:
         workers = [(store, "east"), (store, "west"), (other, "north"), (other, "south")]
-        other.enlist("south", LEASE)
+        other.beat("south", LEASE)
         for n in range(6):
             for _, name in workers:
                 self.enqueued(store, author, f"{n} {name}", workflow=name, queue=f"q{n}")
@@ -349,12 +349,12 @@ class QueueContract:
         assert store.counts(10) == {**nothing, Status.READY: 2, Status.RUNNING: 1, Status.WAITING: 1}
         assert store.counts(1) == {**nothing, Status.READY: 1, Status.RUNNING: 1, Status.WAITING: 1}
         let_go(store, author, a, Status.COMPLETED)
-        store.delete(a.uid)
+        delete(store, a.uid)
         assert store.counts(10) == {**nothing, Status.READY: 2, Status.WAITING: 1}
 
     def test_the_workers_that_have_registered(self, store: Store, other: Store, clock: ManualClock) -> None:
-        store.enlist("long", 60)
-        other.enlist("brief", 1)
+        store.beat("long", 60)
+        other.beat("brief", 1)
         now = clock.now()
         assert [one.worker for one in store.workers()] == sorted(one.worker for one in store.workers())
         found = {one.worker: one for one in store.workers()}
@@ -364,30 +364,30 @@ class QueueContract:
         clock.advance(2)
         alive = {one.worker: one.alive for one in store.workers()}
         assert (alive["long"], alive["brief"]) == (True, False)
-        store.retire("long")
+        store.beat("long", 0)
         assert "long" not in [one.worker for one in other.workers()]
 
     # --- documents
 
     def test_a_document_is_made_replaced_and_deleted(self, store: Store, other: Store) -> None:
-        assert store.document("k", "n") is None
+        assert find_document(store, "k", "n") is None
         assert not store.put_document("k", "n", b"1", 7)
         assert store.put_document("k", "n", b"1", None)
-        first = other.document("k", "n")
+        first = find_document(other, "k", "n")
         assert first is not None
         assert (first.name, first.value) == ("n", b"1")
         assert not other.put_document("k", "n", b"2", None)
         assert other.put_document("k", "n", b"2", first.version)
         assert not store.put_document("k", "n", b"3", first.version)
         assert not store.put_document("k", "n", None, first.version)
-        second = store.document("k", "n")
+        second = find_document(store, "k", "n")
         assert second is not None
         assert (second.value, second.version != first.version) == (b"2", True)
         assert store.put_document("k", "n", None, second.version)
-        assert store.document("k", "n") is other.document("k", "n") is None
+        assert find_document(store, "k", "n") is find_document(other, "k", "n") is None
         assert store.put_document("k", "n", None, None), "what is not there is gone already"
         assert store.put_document("k", "n", b"4", None)
-        again = store.document("k", "n")
+        again = find_document(store, "k", "n")
         assert again is not None
         assert again.version not in (first.version, second.version), "who knew it before must not replace it"
 
@@ -407,7 +407,7 @@ class QueueContract:
             assert store.put_document("k", text, value, None)
         assert {one.name: one.value for one in other.documents("k")} == values
         for text, value in values.items():
-            found = other.document("k", text)
+            found = find_document(other, "k", text)
             assert found is not None
             assert found.value == value
 
@@ -419,7 +419,7 @@ class QueueContract:
         def count(handle: Store) -> None:
             start.wait()
             for _ in range(15):
-                known = handle.document("k", "n")
+                known = find_document(handle, "k", "n")
                 assert known is not None
                 if handle.put_document("k", "n", str(int(known.value) + 1).encode(), known.version):
                     won.append(1)
@@ -429,14 +429,14 @@ class QueueContract:
             thread.start()
         for thread in threads:
             thread.join()
-        found = store.document("k", "n")
+        found = find_document(store, "k", "n")
         assert found is not None
         assert int(found.value) == len(won) > 0
 
     def test_documents_outlast_the_handle(self, store: Store, other: Store) -> None:
         store.put_document("k", "n", b"1", None)
         store.close()
-        found = other.document("k", "n")
+        found = find_document(other, "k", "n")
         assert found is not None
         assert found.value == b"1"
 
@@ -459,14 +459,14 @@ class QueueContract:
     def assert_idle(self, store: Store) -> None:
         assert store.take(order()) == store.take(order(limits=Limits(total=1, per_lane=1))) == []
         assert store.documents("k") == []
-        assert store.document("k", "n") is None
+        assert find_document(store, "k", "n") is None
         assert list(store.backlog()) == ["q"]
 
     def test_what_was_taken_is_fenced_as_any_claim(self, store: Store, author: Author, clock: ManualClock) -> None:
         self.enqueued(store, author, "run")
         [first] = store.take(order())
         clock.advance(LEASE + 1)
-        store.enlist("west", LEASE)
+        store.beat("west", LEASE)
         [second] = store.take(order(worker="west"))
         assert second.epoch == first.epoch + 1
         late: Append = author.append(first, Kind.DONE)

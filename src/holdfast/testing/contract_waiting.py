@@ -6,22 +6,23 @@ A part of `holdfast.testing.contract.StoreContract`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from holdfast.errors import InboxNotEmpty, RunEnded
-from holdfast.kernel.model import ENDED, Change, Filter, Kind, RunRecord, Status
+from holdfast.kernel.model import ENDED, Adopt, Change, Filter, Kind, Outlook, Post, RunRecord, Status
 from holdfast.kernel.rules import ANY
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import (
     LEASE,
     Author,
     Opening,
     after,
+    delete,
     ids,
     item,
     make,
@@ -38,61 +39,61 @@ class WaitingContract(Opening):
     # --- the inbox
 
     def test_post_leaves_an_item(self, store: Store, run: RunRecord) -> None:
-        assert store.post(run.uid, item("k", payload=b"\x00\xff\n"))
+        assert write_one(store, Post(run.uid, item("k", payload=b"\x00\xff\n")))
         assert store.inbox(run.uid) == [item("k", payload=b"\x00\xff\n")]
 
     def test_items_are_listed_oldest_first(self, store: Store, other: Store, run: RunRecord) -> None:
         keys = [f"k{n}" for n in (3, 1, 2, 10, 9)]
         for n, key in enumerate(keys):
             handle = (store, other)[n % 2]
-            assert handle.post(run.uid, item(key, at=100 - n))
+            assert write_one(handle, Post(run.uid, item(key, at=100 - n)))
         assert [found.key for found in store.inbox(run.uid)] == keys
 
     def test_a_key_is_used_once(self, store: Store, other: Store, run: RunRecord) -> None:
-        assert store.post(run.uid, item("k", payload=b"first"))
-        assert not store.post(run.uid, item("k", payload=b"second"))
-        assert not other.post(run.uid, item("k", payload=b"third"))
+        assert write_one(store, Post(run.uid, item("k", payload=b"first")))
+        assert not write_one(store, Post(run.uid, item("k", payload=b"second")))
+        assert not write_one(other, Post(run.uid, item("k", payload=b"third")))
         assert [found.payload for found in store.inbox(run.uid)] == [b"first"]
 
     def test_a_key_is_used_once_also_after_it_was_taken(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         put(store, author.append(held, Kind.ANSWERED, took=("k",)))
-        assert not store.post(held.uid, item("k"))
+        assert not write_one(store, Post(held.uid, item("k")))
         assert store.inbox(held.uid) == []
 
     def test_a_key_of_one_run_is_free_in_another(self, store: Store, author: Author, run: RunRecord) -> None:
         second = make(store, author.create("second"))
-        assert store.post(run.uid, item("k"))
-        assert store.post(second.uid, item("k"))
+        assert write_one(store, Post(run.uid, item("k")))
+        assert write_one(store, Post(second.uid, item("k")))
 
     @pytest.mark.parametrize("key", ["../../etc", "a/b", "\0", "x" * 2000, "a\nb", "K", "\U0001f980" * 500])
     def test_a_key_may_be_any_text(self, store: Store, author: Author, held: RunRecord, key: str) -> None:
-        assert store.post(held.uid, item("k"))
-        assert store.post(held.uid, item(key))
-        assert not store.post(held.uid, item(key))
+        assert write_one(store, Post(held.uid, item("k")))
+        assert write_one(store, Post(held.uid, item(key)))
+        assert not write_one(store, Post(held.uid, item(key)))
         put(store, author.append(held, Kind.ANSWERED, took=(key,)))
-        assert store.taken(held.uid) == [key]
+        assert [one.key for one in store.inbox(held.uid, taken=True)] == [key]
         assert [found.key for found in store.inbox(held.uid)] == ["k"]
 
     def test_taken_items_leave_the_inbox_with_the_write_that_took_them(
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
         for key in "abc":
-            store.post(held.uid, item(key))
+            write_one(store, Post(held.uid, item(key)))
         put(store, author.append(held, Kind.ANSWERED, took=("c", "a")))
         assert [found.key for found in store.inbox(held.uid)] == ["b"]
-        assert sorted(store.taken(held.uid)) == ["a", "c"]
+        assert sorted([one.key for one in store.inbox(held.uid, taken=True)]) == ["a", "c"]
 
     def test_items_can_be_taken_without_an_entry(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         put(store, author.append(held, took=("k",)))
         assert store.inbox(held.uid) == []
-        assert store.taken(held.uid) == ["k"]
+        assert [one.key for one in store.inbox(held.uid, taken=True)] == ["k"]
 
     def test_post_makes_a_waiting_run_ready(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True, wake_at=99)))
-        assert store.post(held.uid, item("k"))
-        record = store.journal(held.uid)
+        assert write_one(store, Post(held.uid, item("k")))
+        record = store.get(uid=held.uid)
         assert record is not None
         assert (record.status, record.wake_at, record.worker) == (Status.READY, None, None)
 
@@ -100,56 +101,56 @@ class WaitingContract(Opening):
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
         put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True, wake_at=99)))
-        before = store.journal(held.uid)
-        assert store.post(held.uid, item("k", wakes=False))
-        assert store.journal(held.uid) == before
+        before = store.get(uid=held.uid)
+        assert write_one(store, Post(held.uid, item("k", wakes=False)))
+        assert store.get(uid=held.uid) == before
 
     @pytest.mark.parametrize("status", [Status.READY, Status.BLOCKED])
     def test_post_changes_no_other_status(self, store: Store, author: Author, held: RunRecord, status: Status) -> None:
         put(store, author.append(held, change=Change(status=status, release=True, reason="why")))
-        before = store.journal(held.uid)
-        assert store.post(held.uid, item("k"))
-        assert store.journal(held.uid) == before
+        before = store.get(uid=held.uid)
+        assert write_one(store, Post(held.uid, item("k")))
+        assert store.get(uid=held.uid) == before
 
     def test_a_refused_post_does_not_wake(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         write = author.append(held, Kind.ANSWERED, took=("k",))
         put(store, write)
         put(store, author.append(after(held, write), change=Change(status=Status.WAITING, release=True)))
-        assert not store.post(held.uid, item("k"))
-        record = store.journal(held.uid)
+        assert not write_one(store, Post(held.uid, item("k")))
+        record = store.get(uid=held.uid)
         assert record is not None
         assert record.status is Status.WAITING
 
     def test_post_does_not_disturb_the_holder(
         self, store: Store, other: Store, author: Author, held: RunRecord
     ) -> None:
-        assert other.post(held.uid, item("k"))
+        assert write_one(other, Post(held.uid, item("k")))
         put(store, author.append(held, Kind.DONE))
 
     def test_a_run_that_goes_to_wait_with_mail_is_ready_at_once(
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True, wake_at=99)))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert (record.status, record.wake_at) == (Status.READY, None)
 
     def test_mail_that_does_not_wake_lets_a_run_go_to_wait(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.post(held.uid, item("k", wakes=False))
+        write_one(store, Post(held.uid, item("k", wakes=False)))
         put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True)))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert record.status is Status.WAITING
 
     def test_mail_that_is_taken_with_the_write_lets_a_run_go_to_wait(
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         change = Change(status=Status.WAITING, release=True)
         put(store, author.append(held, Kind.ANSWERED, Kind.ASKED, took=("k",), change=change))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert record.status is Status.WAITING
 
@@ -158,18 +159,18 @@ class WaitingContract(Opening):
     def test_post_to_a_run_that_has_ended_is_refused(
         self, store: Store, other: Store, author: Author, held: RunRecord, status: Status, wakes: bool
     ) -> None:
-        store.post(held.uid, item("before"))
+        write_one(store, Post(held.uid, item("before")))
         change = Change(status=status, release=True)
         put(store, author.append(held, Kind(status), took=("before",), change=change))
         before = snapshot(store, held.uid)
         for handle in (store, other):
             with pytest.raises(RunEnded, match=str(status)):
-                handle.post(held.uid, item("k", wakes=wakes))
-            assert not handle.post(held.uid, item("before", wakes=wakes))
+                write_one(handle, Post(held.uid, item("k", wakes=wakes)))
+            assert not write_one(handle, Post(held.uid, item("before", wakes=wakes)))
         assert snapshot(store, held.uid) == before
         again = store.claim(held.uid, "east", ANY)
         put(store, author.append(again, change=Change(status=Status.READY, release=True)))
-        assert store.post(held.uid, item("k", wakes=wakes))  # it was not used
+        assert write_one(store, Post(held.uid, item("k", wakes=wakes)))  # it was not used
 
     @pytest.mark.parametrize("status", sorted(ENDED))
     @pytest.mark.parametrize("wakes", [True, False])
@@ -178,12 +179,12 @@ class WaitingContract(Opening):
         self, store: Store, author: Author, held: RunRecord, status: Status, wakes: bool, kinds: tuple[Kind, ...]
     ) -> None:
         change = Change(status=status, release=True)
-        store.post(held.uid, item("a", wakes=wakes))
-        store.post(held.uid, item("b", wakes=wakes))
+        write_one(store, Post(held.uid, item("a", wakes=wakes)))
+        write_one(store, Post(held.uid, item("b", wakes=wakes)))
         refused(store, author.append(held, *kinds, change=change), InboxNotEmpty)
         refused(store, author.append(held, *kinds, change=change, took=("a",)), InboxNotEmpty)
         put(store, author.append(held, *kinds, change=change, took=("a", "b")))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert (record.status, record.worker) == (status, None)
         assert store.inbox(held.uid) == []
@@ -192,10 +193,10 @@ class WaitingContract(Opening):
     def test_nor_does_one_whose_status_follows_after_its_last_entry(
         self, store: Store, author: Author, held: RunRecord, wakes: bool
     ) -> None:
-        store.post(held.uid, item("a", wakes=wakes))
+        write_one(store, Post(held.uid, item("a", wakes=wakes)))
         refused(store, author.append(held, Kind.COMPLETED, change=Change(final=True)), InboxNotEmpty)
         put(store, author.append(held, Kind.COMPLETED, change=Change(final=True), took=("a",)))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert (record.status, record.worker) == (Status.RUNNING, held.worker)
         assert store.inbox(held.uid) == []
@@ -204,7 +205,7 @@ class WaitingContract(Opening):
         self, store: Store, author: Author, held: RunRecord
     ) -> None:
         other = store.claim(make(store, author.create("other")).uid, "east")
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         ends = [
             author.append(one, Kind.DONE, change=Change(status=Status.COMPLETED, release=True)) for one in (held, other)
         ]
@@ -222,7 +223,7 @@ class WaitingContract(Opening):
             def post(uid: str = held.uid, start: threading.Barrier = start, posted: list[bool] = posted) -> None:
                 start.wait()
                 try:
-                    posted.append(other.post(uid, item("k")))
+                    posted.append(write_one(other, Post(uid, item("k"))))
                 except RunEnded:
                     posted.append(False)
 
@@ -235,16 +236,16 @@ class WaitingContract(Opening):
             assert len(store.inbox(held.uid)) == posted.count(True)
 
     def test_post_to_a_run_that_never_was_is_false(self, store: Store) -> None:
-        assert not store.post("0" * 24, item("k"))
+        assert not write_one(store, Post("0" * 24, item("k")))
 
     def test_post_to_a_deleted_run_is_false(self, store: Store, run: RunRecord) -> None:
-        store.delete(run.uid)
-        assert not store.post(run.uid, item("k"))
+        delete(store, run.uid)
+        assert not write_one(store, Post(run.uid, item("k")))
 
     def test_post_to_a_hidden_run_is_false(self, store: Store, author: Author, run: RunRecord) -> None:
         make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
-        store.delete(run.uid)
-        assert not store.post(run.uid, item("k"))
+        delete(store, run.uid)
+        assert not write_one(store, Post(run.uid, item("k")))
         assert store.inbox(run.uid) == []
 
     # --- runs that are due
@@ -259,77 +260,77 @@ class WaitingContract(Opening):
                 store.claim(made.uid, "east"), change=Change(status=status, release=True, wake_at=wake_at, reason="-")
             ),
         )
-        record = store.journal(made.uid)
+        record = store.get(uid=made.uid)
         assert record is not None
         return record
 
     def test_a_new_run_of_a_queue_is_due(self, store: Store, other: Store, author: Author) -> None:
         made = make(store, author.create("new", queue="q", workflow="w"))
-        assert store.due(["q"], ["w"]) == [made]
-        assert other.due({"p", "q"}, {"v", "w"}) == [made]
+        assert store.look(["q"], ["w"]).due == [made]
+        assert other.look({"p", "q"}, {"v", "w"}).due == [made]
 
     def test_a_run_of_no_queue_is_never_due(self, store: Store, author: Author) -> None:
         make(store, author.create("by hand", workflow="w"))
         make(store, author.create("tagged", workflow="w", tags={"queue": "q", "status": "ready", "worker": "w"}))
-        assert store.due(["q", ""], ["w"]) == []
+        assert store.look(["q", ""], ["w"]).due == []
 
     def test_only_runs_of_the_given_queues_and_workflows_are_due(self, store: Store, author: Author) -> None:
         for queue in ("p", "q", "r"):
             for workflow in ("v", "w", None):
                 make(store, author.create(f"{queue}{workflow}", queue=queue, workflow=workflow))
-        assert ids(store.due(["p", "q"], ["w", "x"])) == ["pw", "qw"]
-        assert ids(store.due(["r"], ["v", "w"])) == ["rv", "rw"]
-        assert store.due(["s"], ["w"]) == []
-        assert store.due([], ["w"]) == []
-        assert store.due(["p"], []) == []
+        assert ids(store.look(["p", "q"], ["w", "x"]).due) == ["pw", "qw"]
+        assert ids(store.look(["r"], ["v", "w"]).due) == ["rv", "rw"]
+        assert store.look(["s"], ["w"]).due == []
+        assert store.look([], ["w"]).due == []
+        assert store.look(["p"], []).due == []
 
     def test_many_workflows_may_be_asked_for(self, store: Store, author: Author) -> None:
         names = [f"workflow {n}" for n in range(500)]
         made = [make(store, author.create(name, queue="q", workflow=name)) for name in (names[0], names[499])]
-        assert store.due(["q"], names) == made
+        assert store.look(["q"], names).due == made
 
     @pytest.mark.parametrize("text", ["it's", "a\0b", "%", "é", "\n", '"'])
     def test_queues_and_workflows_may_be_any_text(self, store: Store, author: Author, text: str) -> None:
         made = make(store, author.create("run", queue=text, workflow=text))
-        assert store.due([text], [text]) == [made]
-        assert store.due([text + "x"], [text]) == store.due([text], [text + "x"]) == []
+        assert store.look([text], [text]).due == [made]
+        assert store.look([text + "x"], [text]).due == store.look([text], [text + "x"]).due == []
 
     @pytest.mark.parametrize("status", list(Status))
     def test_only_ready_runs_are_due_at_once(self, store: Store, author: Author, status: Status) -> None:
         record = self.rest(store, author, "run", status)
-        assert store.due(["q"], ["w"]) == ([record] if status is Status.READY else [])
+        assert store.look(["q"], ["w"]).due == ([record] if status is Status.READY else [])
 
     def test_a_waiting_run_is_due_when_its_time_has_come(
         self, store: Store, other: Store, author: Author, clock: ManualClock
     ) -> None:
         record = self.rest(store, author, "run", Status.WAITING, wake_at=clock.now() + 2_000_000)
         clock.advance(1.999)
-        assert store.due(["q"], ["w"]) == []
+        assert store.look(["q"], ["w"]).due == []
         clock.advance(0.001)
-        assert store.due(["q"], ["w"]) == other.due(["q"], ["w"]) == [record]
+        assert store.look(["q"], ["w"]).due == other.look(["q"], ["w"]).due == [record]
 
     def test_a_waiting_run_is_due_when_something_arrives(self, store: Store, other: Store, author: Author) -> None:
         record = self.rest(store, author, "run", Status.WAITING, wake_at=1 << 52)
-        other.post(record.uid, item("k"))
-        assert ids(store.due(["q"], ["w"])) == ["run"]
+        write_one(other, Post(record.uid, item("k")))
+        assert ids(store.look(["q"], ["w"]).due) == ["run"]
 
     def test_a_held_run_is_not_due(self, store: Store, author: Author, clock: ManualClock) -> None:
         made = make(store, author.create("run", queue="q", workflow="w"))
         held = store.claim(made.uid, "east")
         put(store, author.append(held, change=Change(status=Status.WAITING, wake_at=1)))
-        assert store.due(["q"], ["w"]) == []
+        assert store.look(["q"], ["w"]).due == []
         clock.advance(LEASE * 2)
-        assert store.due(["q"], ["w"]) == []
-        assert ids(store.orphans()) == ["run"]
+        assert store.look(["q"], ["w"]).due == []
+        assert ids(store.find(Filter(orphaned=True))) == ["run"]
 
     def test_a_hidden_run_is_not_due(self, store: Store, author: Author) -> None:
         ready = make(store, author.create("ready", queue="q", workflow="w"))
         waiting = self.rest(store, author, "waiting", Status.WAITING, wake_at=1)
-        for record in (ready, waiting):
+        later = self.rest(store, author, "later", Status.WAITING, wake_at=1 << 50)
+        for record in (ready, waiting, later):
             make(store, author.fork(record, store.read(record.uid, 0, 0)[0], f"fork of {record.id}"))
-            store.delete(record.uid)
-        assert store.due(["q"], ["w"]) == []
-        assert store.next_wake() is None
+            delete(store, record.uid)
+        assert store.look(["q"], ["w"]) == Outlook([])
 
     def test_runs_are_due_in_the_order_in_which_they_became_so(
         self, store: Store, author: Author, clock: ManualClock
@@ -343,42 +344,57 @@ class WaitingContract(Opening):
         clock.advance(2)
         make(store, author.create("d", queue="p", workflow="w"))
         clock.advance(2)
-        assert ids(store.due(["p", "q"], ["w"])) == ["a", "b", "c", "d", "e"]
-        assert ids(store.due(["p", "q"], ["w"], limit=3)) == ["a", "b", "c"]
+        assert ids(store.look(["p", "q"], ["w"]).due) == ["a", "b", "c", "d", "e"]
+        assert ids(store.look(["p", "q"], ["w"], limit=3).due) == ["a", "b", "c"]
 
-    def test_the_next_wake_is_the_earliest_of_all_queues(
+    def test_the_next_wake_is_the_earliest_that_is_still_to_come(
         self, store: Store, other: Store, author: Author, clock: ManualClock
     ) -> None:
-        assert store.next_wake() is None
+        assert self.wake(store) is None
         now = clock.now()
         self.rest(store, author, "never", Status.WAITING)
-        self.rest(store, author, "ready", Status.READY, wake_at=5)
-        self.rest(store, author, "by hand", Status.WAITING, wake_at=6, queue=None)
-        assert store.next_wake() is None
+        self.rest(store, author, "ready", Status.READY, wake_at=now + 1_000_000)
+        self.rest(store, author, "by hand", Status.WAITING, wake_at=now + 2_000_000, queue=None)
+        assert self.wake(store) is None
         self.rest(store, author, "late", Status.WAITING, wake_at=now + 9_000_000)
-        self.rest(store, author, "soon", Status.WAITING, wake_at=now + 4_000_000, queue="p", workflow=None)
-        assert store.next_wake() == other.next_wake() == now + 4_000_000
+        self.rest(store, author, "soon", Status.WAITING, wake_at=now + 4_000_000, queue="p")
+        assert self.wake(store) == self.wake(other) == now + 4_000_000
+        clock.advance(4)
+        assert self.wake(store) == self.wake(other) == now + 9_000_000
         clock.advance(5)
-        assert store.next_wake() == now + 4_000_000
+        assert self.wake(store) is None
 
-    def test_the_next_wake_of_some_queues_and_workflows_after_a_time(self, store: Store, author: Author) -> None:
+    def test_the_next_wake_is_of_these_queues_and_workflows(
+        self, store: Store, author: Author, clock: ManualClock
+    ) -> None:
+        now = clock.now()
         for n, (queue, workflow) in enumerate((("p", "v"), ("q", "v"), ("q", "w"), ("p", "w")), 1):
-            self.rest(store, author, f"run {n}", Status.WAITING, wake_at=n, queue=queue, workflow=workflow)
-        assert store.next_wake(["q"], ["w"]) == 3
-        assert store.next_wake(["p"], ["v", "w"]) == 1
-        assert store.next_wake(["p"], ["v", "w"], after=1) == 4
-        assert store.next_wake(["p", "q"], ["v", "w"], after=2) == 3
-        assert store.next_wake(after=3) == 4
-        assert store.next_wake(["q"], after=3) is None
-        assert store.next_wake(["r"], ["w"]) is store.next_wake(["q"], []) is store.next_wake(after=4) is None
+            self.rest(
+                store, author, f"run {n}", Status.WAITING, wake_at=now + n * 1_000_000, queue=queue, workflow=workflow
+            )
+        assert self.wake(store, ["q"], ["w"]) == now + 3_000_000
+        assert self.wake(store, ["p"], ["v", "w"]) == now + 1_000_000
+        assert self.wake(store, ["p", "q"], ["w"]) == now + 3_000_000
+        assert self.wake(store, ["r"], ["w"]) is self.wake(store, ["q"], []) is self.wake(store, [], ["w"]) is None
+
+    def test_without_runs_to_list_only_the_times_are_told(
+        self, store: Store, author: Author, clock: ManualClock
+    ) -> None:
+        make(store, author.create("run", queue="q", workflow="w"))
+        at = clock.now() + 1_000_000
+        self.rest(store, author, "later", Status.WAITING, wake_at=at)
+        assert store.look(["q"], ["w"], limit=0) == Outlook([], at)
 
     def test_a_run_that_is_held_or_was_woken_has_no_next_wake(self, store: Store, author: Author) -> None:
         first = self.rest(store, author, "first", Status.WAITING, wake_at=1 << 50)
         second = self.rest(store, author, "second", Status.WAITING, wake_at=1 << 51)
         store.claim(first.uid, "east")
-        assert store.next_wake() == 1 << 51
-        store.post(second.uid, item("k"))
-        assert store.next_wake() is None
+        assert self.wake(store) == 1 << 51
+        write_one(store, Post(second.uid, item("k")))
+        assert self.wake(store) is None
+
+    def wake(self, store: Store, queues: Sequence[str] = ("p", "q"), workflows: Sequence[str] = ("w",)) -> int | None:
+        return store.look(queues, workflows).wake
 
     # --- the version
 
@@ -396,9 +412,9 @@ class WaitingContract(Opening):
             "change": lambda: put(handle, author.append(held, change=Change(status=Status.WAITING))),
             "release": lambda: put(handle, author.append(held, change=Change(status=Status.READY, release=True))),
             "claim": lambda: handle.claim(free.uid, "west"),
-            "post": lambda: handle.post(free.uid, item("k")),
-            "adopt": lambda: handle.adopt(record, entries, [], []),
-            "retire": lambda: handle.retire("west"),
+            "post": lambda: write_one(handle, Post(free.uid, item("k"))),
+            "adopt": lambda: write_one(handle, Adopt(record, entries)),
+            "retire": lambda: handle.beat("west", 0),
         }
         before = store.version()
         changes[use]()
@@ -407,7 +423,7 @@ class WaitingContract(Opening):
     def test_the_version_changes_each_time(self, store: Store, other: Store, author: Author, run: RunRecord) -> None:
         seen = [store.version()]
         for n in range(50):
-            (store, other)[n % 2].post(run.uid, item(f"k{n}"))
+            write_one((store, other)[n % 2], Post(run.uid, item(f"k{n}")))
             seen.append(store.version())
         assert all(before != after for before, after in pairwise(seen))
 
@@ -416,7 +432,6 @@ class WaitingContract(Opening):
         for handle in (store, other):
             handle.get("run")
             handle.find(Filter())
-            handle.due(["q"], ["w"])
-            handle.next_wake()
-            handle.orphans()
+            handle.look(["q"], ["w"])
+            handle.find(Filter(orphaned=True))
         assert store.version() == before

@@ -11,10 +11,22 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import Claimed, LeaseLost, RunExists
-from holdfast.kernel.model import Change, Kind, Rewind, RunRecord, Status
-from holdfast.stores.protocol import Store
+from holdfast.kernel.model import Change, Kind, Post, Rewind, RunRecord, Status
+from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.contract_author import ALL, LEASE, Author, Opening, after, item, make, put, refused, snapshot
+from holdfast.testing.contract_author import (
+    ALL,
+    LEASE,
+    Author,
+    Opening,
+    after,
+    delete,
+    item,
+    make,
+    put,
+    refused,
+    snapshot,
+)
 
 
 class WritingContract(Opening):
@@ -31,7 +43,7 @@ class WritingContract(Opening):
     def test_a_created_run_is_found_by_id_and_by_uid(self, store: Store, author: Author) -> None:
         made = make(store, author.create("new", workflow="w", tags={"a": "b"}, key_id="k", key_blob=b"\x00\xff"))
         assert store.get("new") == made
-        assert store.journal(made.uid) == made
+        assert store.get(uid=made.uid) == made
 
     def test_a_created_run_keeps_its_queue_and_its_parent(
         self, store: Store, other: Store, author: Author, run: RunRecord
@@ -59,7 +71,7 @@ class WritingContract(Opening):
         first = make(store, author.create("same", tags={"n": "1"}))
         second = author.create("same", tags={"n": "2"})
         assert make(store, second) == first
-        assert store.journal(second.record.uid) is None
+        assert store.get(uid=second.record.uid) is None
 
     def test_creating_an_id_again_returns_the_run_as_it_is_now(self, store: Store, author: Author) -> None:
         first = make(store, author.create("same"))
@@ -85,10 +97,10 @@ class WritingContract(Opening):
 
     def test_a_run_that_was_never_created_is_not_there(self, store: Store) -> None:
         assert store.get("nowhere") is None
-        assert store.journal("nowhere") is None
+        assert store.get(uid="nowhere") is None
         assert store.read("nowhere", 0, ALL) == []
         assert store.inbox("nowhere") == []
-        assert store.taken("nowhere") == []
+        assert [one.key for one in store.inbox("nowhere", taken=True)] == []
 
     def test_what_was_created_is_there_when_the_store_is_opened_again(
         self, store: Store, place: Path, clock: ManualClock, author: Author
@@ -111,11 +123,11 @@ class WritingContract(Opening):
         author.clock.advance(1)
         write = author.append(held, Kind.SAVED, Kind.DONE)
         put(store, write)
-        assert store.journal(held.uid) == after(held, write)
+        assert store.get(uid=held.uid) == after(held, write)
 
     def test_append_of_a_state_makes_it_the_current_one(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, Kind.SAVED))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert record.state == 1
 
@@ -162,7 +174,7 @@ class WritingContract(Opening):
             refused(handle, author.append(free, Kind.DONE, payload=b"another at the same end"))
             free = replace(after(free, write), worker="")
         assert [entry.seq for entry in store.read(run.uid, 0, ALL)] == list(range(free.seq + 1))
-        assert store.journal(run.uid) == replace(free, worker=None)
+        assert store.get(uid=run.uid) == replace(free, worker=None)
 
     def test_append_without_a_worker_is_fenced_too(self, store: Store, author: Author, run: RunRecord) -> None:
         free = replace(run, worker="")
@@ -173,7 +185,7 @@ class WritingContract(Opening):
         put(store, author.append(held, change=Change(status=Status.READY, release=True)))
         refused(store, author.append(free, Kind.DONE))
         put(store, author.append(replace(free, epoch=held.epoch), Kind.DONE, change=Change(chapter=1)))
-        record = store.journal(run.uid)
+        record = store.get(uid=run.uid)
         assert record is not None
         assert (record.seq, record.chapter, record.worker) == (1, 1, None)
 
@@ -181,10 +193,10 @@ class WritingContract(Opening):
         self, store: Store, author: Author, run: RunRecord
     ) -> None:
         fork = make(store, author.fork(run, store.read(run.uid, 0, 0)[0], "fork"))
-        assert store.delete(run.uid)
+        assert delete(store, run.uid)
         refused(store, author.append(replace(run, worker=""), Kind.DONE))
         refused(store, author.append(replace(run, worker=""), Kind.DONE, change=Change(chapter=1)))
-        assert store.delete(fork.uid)
+        assert delete(store, fork.uid)
         refused(store, author.append(replace(run, worker=""), Kind.DONE))
 
     def test_append_under_an_older_epoch_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
@@ -201,7 +213,7 @@ class WritingContract(Opening):
         refused(store, author.append(held, Kind.DONE))
 
     def test_append_after_another_claim_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.retire("east")
+        store.beat("east", 0)
         store.claim(held.uid, "west")
         refused(store, author.append(held, Kind.DONE))
 
@@ -216,7 +228,7 @@ class WritingContract(Opening):
         self, store: Store, author: Author, clock: ManualClock, held: RunRecord
     ) -> None:
         clock.advance(LEASE + 1)
-        assert store.delete(held.uid)
+        assert delete(store, held.uid)
         refused(store, author.append(held, Kind.DONE))
 
     def test_append_to_a_hidden_run_is_refused(
@@ -224,7 +236,7 @@ class WritingContract(Opening):
     ) -> None:
         make(store, author.fork(held, store.read(held.uid, 0, 0)[0], "fork"))
         clock.advance(LEASE + 1)
-        assert store.delete(held.uid)
+        assert delete(store, held.uid)
         refused(store, author.append(held, Kind.DONE))
 
     def test_append_to_a_run_that_never_was_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
@@ -236,7 +248,7 @@ class WritingContract(Opening):
         refused(store, author.append(replace(held, worker="west"), change=change))
 
     def test_taking_and_redacting_are_fenced_too(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         stale = replace(held, epoch=held.epoch - 1)
         refused(store, author.append(stale, Kind.DONE, took=("k",), redact=((0, b"gone"),)))
         refused(store, author.append(stale, took=("k",), redact=((0, b"gone"),)))
@@ -270,7 +282,7 @@ class WritingContract(Opening):
         refused(store, replace(write, entries=(first, replace(second, prev=third.hash))))
 
     def test_the_same_write_may_be_made_twice(self, store: Store, author: Author, held: RunRecord) -> None:
-        store.post(held.uid, item("k"))
+        write_one(store, Post(held.uid, item("k")))
         change = Change(status=Status.BLOCKED, reason="why")
         write = author.append(held, Kind.DONE, Kind.DONE, change=change, took=("k",))
         put(store, write)
@@ -322,9 +334,9 @@ class WritingContract(Opening):
     def test_a_run_that_took_the_place_of_a_deleted_one_is_not_written_to(self, store: Store, author: Author) -> None:
         old = store.claim(make(store, author.create("old")).uid, "east")
         put(store, author.append(old, Kind.DONE))
-        store.retire("east")
-        store.delete(old.uid)
-        store.enlist("east", LEASE)
+        store.beat("east", 0)
+        delete(store, old.uid)
+        store.beat("east", LEASE)
         new = store.claim(make(store, author.create("new")).uid, "east")
         refused(store, author.append(replace(new, uid=old.uid, id="old"), Kind.DONE))
         assert len(store.read(new.uid, 0, ALL)) == 1
@@ -359,7 +371,7 @@ class WritingContract(Opening):
         third = author.append(after(stale, second), Kind.DONE, change=Change(status=Status.COMPLETED, release=True))
         outcomes = store.apply([first, second, third])
         assert [type(outcome) for outcome in outcomes] == [LeaseLost] * 3
-        assert store.journal(held.uid) == held
+        assert store.get(uid=held.uid) == held
 
     def test_what_follows_a_refused_write_of_a_run_is_refused(
         self, store: Store, author: Author, held: RunRecord
@@ -368,7 +380,7 @@ class WritingContract(Opening):
         first = author.append(ahead, Kind.DONE)
         outcomes = store.apply([first, author.append(after(ahead, first), Kind.DONE)])
         assert [type(outcome) for outcome in outcomes] == [LeaseLost] * 2
-        assert store.journal(held.uid) == held
+        assert store.get(uid=held.uid) == held
 
     def test_what_follows_a_release_in_a_batch_is_refused(self, store: Store, author: Author, held: RunRecord) -> None:
         first = author.append(held, Kind.DONE, change=Change(status=Status.READY, release=True))
@@ -382,45 +394,45 @@ class WritingContract(Opening):
     def test_a_change_begins_a_chapter(self, store: Store, other: Store, author: Author, held: RunRecord) -> None:
         write = author.append(held, Kind.CONTINUED, change=Change(chapter=1))
         put(store, write)
-        assert store.journal(held.uid) == other.get("run") == replace(after(held, write), chapter=1)
+        assert store.get(uid=held.uid) == other.get("run") == replace(after(held, write), chapter=1)
         put(store, author.append(after(held, write), Kind.DONE, change=Change(status=Status.RUNNING)))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert record.chapter == 1
 
     def test_a_write_without_a_change_leaves_the_status(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, Kind.DONE))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert (record.status, record.worker, record.epoch) == (Status.RUNNING, "east", held.epoch)
 
     def test_a_change_sets_status_reason_and_wake_time(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, Kind.DONE, change=Change(status=Status.BLOCKED, reason="why", wake_at=5)))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert (record.status, record.reason, record.wake_at, record.worker) == (Status.BLOCKED, "why", 5, "east")
 
     def test_the_next_status_clears_reason_and_wake_time(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, change=Change(status=Status.BLOCKED, reason="why", wake_at=5)))
         put(store, author.append(held, change=Change(status=Status.READY)))
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert (record.reason, record.wake_at) == (None, None)
 
     def test_a_release_gives_up_the_holder(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, change=Change(status=Status.WAITING, release=True, wake_at=9)))
         expected = replace(held, status=Status.WAITING, worker=None, wake_at=9)
-        assert store.journal(held.uid) == expected
+        assert store.get(uid=held.uid) == expected
 
     def test_a_rollback_is_remembered_until_it_is_rewound(self, store: Store, author: Author, held: RunRecord) -> None:
         begun = author.append(held, Kind.ROLLBACK_BEGUN, change=Change(rollback=1))
         put(store, begun)
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert (record.rollback, record.rewinds) == (1, ())
         rewound = author.append(after(held, begun), Kind.REWOUND, change=Change(rewind=Rewind(2, 0)))
         put(store, rewound)
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert (record.rollback, record.rewinds, record.generation) == (None, (Rewind(2, 0),), 1)
 
@@ -429,6 +441,6 @@ class WritingContract(Opening):
             write = author.append(held, Kind.REWOUND, change=Change(rewind=Rewind(n, 0)))
             put(store, write)
             held = after(held, write)
-        record = store.journal(held.uid)
+        record = store.get(uid=held.uid)
         assert record is not None
         assert record.rewinds == (Rewind(1, 0), Rewind(2, 0), Rewind(3, 0))

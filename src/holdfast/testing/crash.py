@@ -19,8 +19,21 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from holdfast.errors import HoldfastError
 from holdfast.kernel.clock import Clock
-from holdfast.kernel.model import Backlog, Document, Enlisted, Entry, Filter, Item, Order, RunRecord, Status, Write
+from holdfast.kernel.model import (
+    Backlog,
+    Document,
+    Enlisted,
+    Entry,
+    Filter,
+    Item,
+    Order,
+    Outlook,
+    RunRecord,
+    Status,
+    Write,
+)
 from holdfast.kernel.rules import LIVE, Outcome
 from holdfast.stores.files.disk import Disk, File
 from holdfast.stores.protocol import Store
@@ -212,11 +225,8 @@ class CrashStore:
         self.fuse.check()
         return self.store
 
-    def get(self, id: str) -> RunRecord | None:
-        return self._alive().get(id)
-
-    def journal(self, uid: str) -> RunRecord | None:
-        return self._alive().journal(uid)
+    def get(self, id: str | None = None, *, uid: str | None = None) -> RunRecord | None:
+        return self._alive().get(id, uid=uid)
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         return self._alive().find(filter, before=before, limit=limit)
@@ -226,26 +236,17 @@ class CrashStore:
     ) -> list[Entry]:
         return self._alive().read(uid, lo, hi, saved=saved, payloads=payloads, limit=limit)
 
-    def inbox(self, uid: str) -> list[Item]:
-        return self._alive().inbox(uid)
+    def inbox(self, uid: str, *, taken: bool = False) -> list[Item]:
+        return self._alive().inbox(uid, taken=taken)
 
-    def orphans(self, limit: int = 100) -> list[RunRecord]:
-        return self._alive().orphans(limit)
-
-    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
-        return self._alive().due(queues, workflows, limit=limit)
+    def look(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> Outlook:
+        return self._alive().look(queues, workflows, limit=limit)
 
     def backlog(self) -> dict[str, Backlog]:
         return self._alive().backlog()
 
-    def document(self, kind: str, name: str) -> Document | None:
-        return self._alive().document(kind, name)
-
-    def documents(self, kind: str) -> list[Document]:
-        return self._alive().documents(kind)
-
-    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
-        return self._alive().forks(uid, limit=limit)
+    def documents(self, kind: str, name: str | None = None) -> list[Document]:
+        return self._alive().documents(kind, name)
 
     def counts(self, upto: int) -> dict[Status, int]:
         return self._alive().counts(upto)
@@ -253,16 +254,8 @@ class CrashStore:
     def workers(self) -> list[Enlisted]:
         return self._alive().workers()
 
-    def next_wake(
-        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
-    ) -> int | None:
-        return self._alive().next_wake(queues, workflows, after=after)
-
     def version(self) -> int:
         return self._alive().version()
-
-    def taken(self, uid: str) -> list[str]:
-        return self._alive().taken(uid)
 
     # --- changes
 
@@ -294,50 +287,19 @@ class CrashStore:
         self._after("put_document")
         return put
 
-    def post(self, uid: str, item: Item) -> bool:
-        posted = self._before("post").post(uid, item)
-        self._after("post")
-        return posted
-
-    def enlist(self, worker: str, lease: float) -> None:
-        self._before("enlist").enlist(worker, lease)
-        self._after("enlist")
-
     def beat(self, worker: str, lease: float) -> None:
         self._before("beat").beat(worker, lease)
         self._after("beat")
 
-    def retire(self, worker: str) -> None:
-        self._before("retire").retire(worker)
-        self._after("retire")
-
-    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        gone = self._before("sweep").sweep(records)
-        self._after("sweep")
-        return gone
-
-    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
-        deleted = self._before("delete").delete(uid, expected=expected)
+    def delete(self, records: Sequence[RunRecord]) -> list[bool | HoldfastError]:
+        deleted = self._before("delete").delete(records)
         self._after("delete")
         return deleted
-
-    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
-        swapped = self._before("rewrap").rewrap(uid, old, key_id, key_blob)
-        self._after("rewrap")
-        return swapped
-
-    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        self._before("adopt").adopt(record, entries, items, taken)
-        self._after("adopt")
-
-    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
-        settled = self._before("settle").settle(uid, epoch=epoch, here=here, mail=mail)
-        self._after("settle")
-        return settled
 
     def close(self) -> None:
         self._before("close").close()
         self._after("close")
 
     def drop(self) -> None:
-        self.store.drop()
+        """Give the store up as a killed process does, if it can; else close it."""
+        getattr(self.store, "drop", self.store.close)()

@@ -161,4 +161,4 @@ def _reached(*args: Any, **kwargs: Any) -> NoReturn:
     raise Reached
 
 
-_CHANGES = frozenset({"apply", "claim", "post", "enlist", "beat", "retire", "delete", "rewrap", "adopt", "transact"})
+_CHANGES = frozenset({"apply", "claim", "take", "put_document", "beat", "delete", "transact"})

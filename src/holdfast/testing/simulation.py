@@ -25,8 +25,8 @@ from holdfast.engine.workflow.effect_step import this_step
 from holdfast.engine.workflow.inputs import QUEUE
 from holdfast.errors import Claimed, HoldfastError, InboxNotEmpty, LeaseLost
 from holdfast.kernel.journal import verify
-from holdfast.kernel.model import ENDED, Append, Create, Entry, Filter, Item, Kind, RunRecord, Status, Write
-from holdfast.kernel.rules import LIVE, Outcome
+from holdfast.kernel.model import ENDED, Append, Create, Entry, Filter, Kind, RunRecord, Status, Write
+from holdfast.kernel.rules import LIVE, Outcome, wake_time
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.protocol import LOOK_EVERY, Store
 from holdfast.testing.clock import ManualClock
@@ -77,6 +77,8 @@ class Ledger:
                 self.epochs[outcome.uid] = outcome.epoch
                 if outcome.worker is not None:
                     self.holders[outcome.uid] = outcome.worker, outcome.epoch
+            return
+        if not isinstance(write, Append):
             return
         held = self.holders.get(write.uid)
         if write.worker:
@@ -184,17 +186,6 @@ class TurnStore:
         self._ledger.claimed(record, worker)
         self.actor.after("claim")
         return record
-
-    def post(self, uid: str, item: Item) -> bool:
-        self.actor.turn("post")
-        posted = self.raw.post(uid, item)
-        self.actor.after("post")
-        return posted
-
-    def enlist(self, worker: str, lease: float) -> None:
-        self.actor.turn("enlist")
-        self.raw.enlist(worker, lease)
-        self._ledger.until[worker] = self.clock.now() + round(lease * 1_000_000)
 
     def beat(self, worker: str, lease: float) -> None:
         self.actor.turn("beat")
@@ -399,7 +390,7 @@ class Simulation:
         self.actors.remove(actor)
         worker = actor.hf.client.engine.worker.name
         if self.random.random() < 0.5:
-            self.raw.retire(worker)
+            self.raw.beat(worker, 0)
             self.ledger.until.pop(worker, None)
         if actor.name == "person":
             self.actors.append(Actor(self, "person", self._visit))
@@ -407,8 +398,8 @@ class Simulation:
             self._hire()
 
     def _until_something(self) -> float:
-        now, wake = self.clock.now(), self.raw.next_wake()
-        times = [wake or 0, *(actor.stalled_until for actor in self.actors)]
+        now = self.clock.now()
+        times = [*(wake_time(record) or 0 for record in self._records()), *(one.stalled_until for one in self.actors)]
         soon = [(time - now) / 1_000_000 for time in times if time > now]
         return min([*soon, LEASE / 3])  # so that whoever rests may look in between
 
@@ -430,7 +421,7 @@ class Simulation:
     def _labour(self, actor: Actor) -> bool:
         """What a worker does: take what is due, and drive it."""
         store = actor.hf.client.store
-        found = store.due((QUEUE,), registered_names(), limit=10) + store.orphans(limit=10)
+        found = store.look((QUEUE,), registered_names(), limit=10).due + store.find(Filter(orphaned=True), limit=10)
         if not found:
             return False
         record = self.random.choice(found)

@@ -35,7 +35,7 @@ class StillWorker(Worker):
 
     def ready(self) -> str:
         if not self._enlisted:
-            self.store.enlist(self.name, self.lease)
+            self.store.beat(self.name, self.lease)
             self._until = self._clock.monotonic() + int(self.lease * 1_000_000)
             self._enlisted = True
         self.keep()

@@ -26,11 +26,10 @@ from holdfast.engine.workflow.execution import Execution
 from holdfast.engine.workflow.scope import StepScope, current_scope
 from holdfast.engine.workflow.step import StepFunction
 from holdfast.errors import Claimed, HoldfastError, RunEnded, UsageError
-from holdfast.kernel.model import ENDED, Create, Filter, RunRecord, Status, Write
-from holdfast.kernel.rules import Outcome
+from holdfast.kernel.model import ENDED, Adopt, Append, Create, Filter, Post, RunRecord, Status, Write
+from holdfast.kernel.rules import Outcome, wake_time
 from holdfast.stores.files.store import FilesStore
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.protocol import Store
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.crash import Crash, CrashDisk, CrashSqliteStore, CrashStore, Fuse
 from holdfast.testing.still import open_still
@@ -244,7 +243,7 @@ class Trial:
         if self._before is not None:
             self._before()
 
-    def _open(self, fuse: Fuse) -> Store:
+    def _open(self, fuse: Fuse) -> CrashSqliteStore | FilesStore | CrashStore:
         place = os.path.join(self._folder, str(self._number))
         if self._on == "sqlite":
             return CrashSqliteStore(place + ".db", fuse, durability="normal", clock=self.clock)
@@ -288,11 +287,11 @@ class Trial:
                 return
             helped = [self._help(hf, record) for record in open_runs]
             if not any(helped):
-                wake = hf.client.store.next_wake()
-                if wake is None:
+                wakes = [at for record in open_runs if (at := wake_time(record)) is not None]
+                if not wakes:
                     told = ", ".join(f"{record.id} is {record.status}" for record in open_runs)
                     raise Unfinished(f"nothing happens any longer: {told}")
-                self.clock.advance(max(wake - self.clock.now(), 0) / 1_000_000)
+                self.clock.advance(max(min(wakes) - self.clock.now(), 0) / 1_000_000)
         raise Unfinished(f"{run.id} did not end in {ROUNDS} rounds of answering and waiting")
 
     def _help(self, hf: Holdfast, record: RunRecord) -> bool:
@@ -447,8 +446,12 @@ class _Named(CrashStore):
 
 def _told(write: Write) -> str:
     """A write in words."""
-    if isinstance(write, Create):
+    if isinstance(write, Create | Adopt):
         return f"run {write.record.id!r}"
+    if isinstance(write, Post):
+        return f"the {write.item.kind} {write.item.key}"
+    if not isinstance(write, Append):
+        return f"a change of {write.uid}"
     told = []
     for entry in write.entries:
         data: Any = from_text(expand(entry.payload))

@@ -34,7 +34,7 @@ from holdfast.engine.workflow.revived import HOOK as KIND
 from holdfast.engine.workflow.scope import current_scope
 from holdfast.errors import SecretMissing, StoreDamaged, UsageError
 from holdfast.kernel.model import Document, Kind
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Store, find_document
 
 QUEUE = "webhooks"
 WORKFLOW = "holdfast.webhook"
@@ -144,7 +144,7 @@ def delete_hook(hf: Holdfast, name: str) -> bool:
 
     What it was to be told already is not told any more.
     """
-    while known := hf.client.store.document(KIND, name):
+    while known := find_document(hf.client.store, KIND, name):
         if hf.client.store.put_document(KIND, name, None, known.version):
             return True
     return False
@@ -153,7 +153,7 @@ def delete_hook(hf: Holdfast, name: str) -> bool:
 def _change(store: Store, name: str, decide: Callable[[Hook | None], Hook]) -> Hook:
     """Replace a hook by what is decided on it as it is; what it is then."""
     while True:
-        known = store.document(KIND, name)
+        known = find_document(store, KIND, name)
         after = decide(_read(store, known) if known is not None else None)
         value = msgspec.json.encode(after)
         if store.put_document(KIND, name, value, known.version if known is not None else None):

@@ -21,6 +21,7 @@ from holdfast.engine.workflow.revived import KIND as REVIVED
 from holdfast.engine.workflow.revived import Revival
 from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreUnusable
 from holdfast.kernel.model import ENDED, Document, Entry, Filter, RunRecord, Status
+from holdfast.stores.protocol import find_document
 from holdfast.ui.hooks import EVENTS, QUEUE, WORKFLOW, Hook, Notice, deliver, hooks
 from holdfast.views import moment
 
@@ -93,7 +94,7 @@ class Outbox:
         for uid in [*seen.open, *revived]:
             if uid not in given:
                 given.add(uid)
-                record = self._store.journal(uid)
+                record = self._store.get(uid=uid)
                 if record is not None and not record.hidden:
                     yield record
 
@@ -139,7 +140,7 @@ class Outbox:
         return due
 
     def _kept(self) -> _Seen | None:
-        known = self._store.document(KIND, "")
+        known = find_document(self._store, KIND, "")
         try:
             return msgspec.json.decode(known.value, type=_Seen) if known is not None else None
         except msgspec.MsgspecError:  # then all is looked at again since the first hook was made
@@ -149,7 +150,7 @@ class Outbox:
         if now - self._kept_at < PERSIST:
             return
         self._kept_at = now
-        known = self._store.document(KIND, "")
+        known = find_document(self._store, KIND, "")
         self._store.put_document(
             KIND, "", msgspec.json.encode(self._seen), known.version if known is not None else None
         )

@@ -9,9 +9,10 @@ import pytest
 from pgbouncer import Bouncer
 
 import holdfast
-from holdfast.kernel.model import Change, Kind, Status
+from holdfast.kernel.model import Change, Kind, Post, Status
 from holdfast.stores import Store
 from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.protocol import write_one
 from holdfast.testing import ManualClock
 from holdfast.testing.contract import ProcessStoreContract
 from holdfast.testing.contract_author import LEASE, Author, after, item, make
@@ -64,13 +65,13 @@ def test_settings_of_ours_hold_in_every_transaction_that_writes(
     bouncer = Bouncer(database, more)
     store = PostgresStore(bouncer.url(database), clock=clock)
     try:
-        store.enlist("east", LEASE)
+        store.beat("east", LEASE)
         runs = [store.claim(make(store, author.create(f"run {n}")).uid, "east") for n in range(3)]
         for some in (runs[:1], runs):
             writes = [author.append(run, Kind.DONE) for run in some]
             assert store.apply(writes) == [None] * len(some)
             runs = [after(run, write) for run, write in zip(some, writes, strict=True)] + runs[len(some) :]
-        assert store.post(runs[0].uid, item("k"))
+        assert write_one(store, Post(runs[0].uid, item("k")))
         assert store.put_document("kind", "name", b"value", None)
         end = author.append(runs[1], Kind.COMPLETED, change=Change(status=Status.COMPLETED, release=True))
         assert store.apply([end]) == [None]

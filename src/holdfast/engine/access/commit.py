@@ -68,6 +68,7 @@ class Ticket(Struct, eq=False):
         assert self.settled, "a write that nobody committed"
         if isinstance(self.outcome, BaseException):
             raise self.outcome
+        assert not isinstance(self.outcome, bool), "only runs and their entries are submitted"
         return self.outcome
 
 

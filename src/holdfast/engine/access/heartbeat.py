@@ -37,7 +37,7 @@ class Worker:
         with self._lock:
             if self._thread is None:
                 now = self._clock.monotonic()
-                self.store.enlist(self.name, self.lease)
+                self.store.beat(self.name, self.lease)
                 self.until = now + int(self.lease * 1_000_000)
                 self._thread = threading.Thread(target=self._beat, name="holdfast-heartbeat", daemon=True)
                 self._thread.start()

@@ -33,8 +33,9 @@ from holdfast.errors import (
 from holdfast.kernel.fold import Fold
 from holdfast.kernel.inbox import preview
 from holdfast.kernel.journal import Data
-from holdfast.kernel.model import ENDED, Append, Change, Item, RunRecord, Status
+from holdfast.kernel.model import ENDED, Append, Change, Item, Post, RunRecord, Status
 from holdfast.kernel.rules import LIVE
+from holdfast.stores.protocol import write_one
 
 Line = tuple[int, str, int, Data]  # an entry as a fold takes it: number, kind, time and data
 CLOSED = ENDED | {Status.AWAY}  # nothing is added to the journal of such a run from here
@@ -74,7 +75,7 @@ class HeldRun:
     # --- reading
 
     def read_record(self) -> RunRecord:
-        record = self.store.journal(self.uid)
+        record = self.store.get(uid=self.uid)
         if record is None or record.hidden:
             if self.promised:
                 problem = "the transaction in which it was enqueued is not committed yet, or was rolled back"
@@ -368,7 +369,7 @@ class HeldRun:
             return
         store = self.store
         lease.untold = True  # if that fails, whoever claims the run next does it
-        record = yield Read(lambda: store.journal(parent["uid"]))
+        record = yield Read(lambda: store.get(uid=parent["uid"]))
         if record is None or record.hidden or record.status is Status.AWAY:
             lease.untold = False
             return
@@ -376,7 +377,7 @@ class HeldRun:
         key = f"child:{self.uid}.{lease.record.epoch}"
         item = self.journals.item(record, key, "child", {"key": parent["key"], "id": self.id}, wakes=True)
         with suppress(RunEnded):  # it needs no word any more
-            yield Read(store.post, record.uid, item)
+            yield Read(write_one, store, Post(record.uid, item))
         lease.untold = False
         self.engine.watch.tell(record.uid)
         self.engine.bell.ring()

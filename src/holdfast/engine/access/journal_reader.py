@@ -198,7 +198,7 @@ class Journals:
     def _key(self, uid: str) -> DataKey:
         key = self._keys.get(uid)
         if key is None:
-            record = self.store.journal(uid)
+            record = self.store.get(uid=uid)
             if record is None or record.key_id is None or record.key_blob is None:
                 raise RunDamaged(record.id if record else uid, "an entry is encrypted, but the run has no key")
             if self.keyring is None:
@@ -257,7 +257,7 @@ class Journals:
 
     def check_there(self, record: RunRecord) -> None:
         """Raise `RunNotFound` if a run was deleted since its record was read: what is missing is not damage then."""
-        if self.store.journal(record.uid) is None:
+        if self.store.get(uid=record.uid) is None:
             raise RunNotFound(record.id, "it was deleted while it was read")
 
     def headers(self, record: RunRecord, lo: int, hi: int) -> list[Entry]:

@@ -346,7 +346,7 @@ class Lease:
 
     def _current(self) -> RunRecord | None:
         """The record as the store has it, while it is still ours."""
-        now = self._journals.store.journal(self.record.uid)
+        now = self._journals.store.get(uid=self.record.uid)
         return now if now is not None and (now.epoch, now.worker) == (self.record.epoch, self._worker) else None
 
     def _should_be_whole(self, chain_bytes: int, delta_bytes: int, tree: Tree) -> bool:

@@ -26,9 +26,9 @@ from holdfast.engine.worker import queues, schedules
 from holdfast.engine.workflow.revived import HOOK
 from holdfast.errors import BackupDamaged, RunExists, RunNotFound, StoreError, StoreTooNew, UsageError, shown
 from holdfast.kernel.journal import verify
-from holdfast.kernel.model import ENDED, Entry, Filter, Item, RunRecord, Status
+from holdfast.kernel.model import ENDED, Adopt, Entry, Filter, Item, RunRecord, Status
 from holdfast.kernel.rules import check_id
-from holdfast.stores.protocol import READER, Store
+from holdfast.stores.protocol import READER, Store, write_one
 
 FORMAT = "holdfast backup"
 RESTORED = "restored from a backup, so it may be a copy of a run that goes on elsewhere"
@@ -138,10 +138,10 @@ def archived_run(store: Store, uid: str) -> Archived | None:
     """One run as it is at one moment; None if it was deleted."""
     while True:
         # The inbox first: an item that is taken meanwhile is then in the journal too, and not in neither.
-        items, taken = store.inbox(uid), store.taken(uid)
-        record = store.journal(uid)
+        items, taken = store.inbox(uid), [one.key for one in store.inbox(uid, taken=True)]
+        record = store.get(uid=uid)
         entries = store.read(uid, record.base, record.seq) if record is not None else []
-        after = store.journal(uid)
+        after = store.get(uid=uid)
         if record is None or after is None:
             return None
         if (after.epoch, after.seq, after.hash) == (record.epoch, record.seq, record.hash):
@@ -204,7 +204,7 @@ def take_in(store: Store, path: str, words: Words = OF_BACKUPS) -> TakenIn:
     runs = [archived for archived in whole if not _is_here(store, archived.record)]
     for archived in runs:
         record = archived.record
-        if store.journal(record.uid) is not None or (not record.hidden and store.get(record.id) is not None):
+        if store.get(uid=record.uid) is not None or (not record.hidden and store.get(record.id) is not None):
             raise RunExists(record.id, words.taken)
     parked: list[str] = []
     for archived in sorted(runs, key=lambda archived: len(archived.record.lineage)):
@@ -212,7 +212,7 @@ def take_in(store: Store, path: str, words: Words = OF_BACKUPS) -> TakenIn:
         if record.status not in ENDED | {Status.AWAY} and not record.hidden:
             record = replace(record, status=Status.BLOCKED, reason=RESTORED)
             parked.append(record.id)
-        store.adopt(record, archived.entries, archived.items, archived.taken)
+        write_one(store, Adopt(record, archived.entries, archived.items, archived.taken))
     made = [one for one in documents if store.put_document(one.kind, one.name, _at_rest(one), None)]
     shown = [archived.record for archived in whole if not archived.record.hidden]
     new = {archived.record.uid for archived in runs}
@@ -237,7 +237,7 @@ def _at_rest(document: _Kept) -> bytes:
 
 def _is_here(store: Store, record: RunRecord) -> bool:
     """Whether a restore that was broken off brought this run in already."""
-    here = store.journal(record.uid)
+    here = store.get(uid=record.uid)
     return (
         here is not None
         and here.hash == record.hash

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from holdfast.codec import WrappedKey
 from holdfast.engine.access.client import Client
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.worker.schedules import rotate_keys as rotate_schedules
 from holdfast.errors import UsageError
-from holdfast.kernel.model import Filter
+from holdfast.kernel.model import Filter, Rewrap
+from holdfast.stores.protocol import write_one
 
 
 def rotate_keys(client: Client) -> Op[int]:
@@ -26,8 +25,6 @@ def rotate_keys(client: Client) -> Op[int]:
                 continue
             wrapped = WrappedKey(record.key_id, record.key_blob)
             new = keyring.rewrap(record.uid, wrapped, client.store.clock, of=f"run {record.id!r}")
-            swap: Callable[[], bool] = lambda record=record, new=new: client.store.rewrap(  # type: ignore[misc]  # noqa: E731
-                record.uid, record.key_blob, new.key_id, new.blob
-            )
-            rotated += yield Read(swap)
+            rewrap = Rewrap(record.uid, record.key_blob, new.key_id, new.blob)
+            rotated += yield Read(write_one, client.store, rewrap)
     return rotated + int((yield Read(rotate_schedules, client.engine)))

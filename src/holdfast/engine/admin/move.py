@@ -45,9 +45,9 @@ from holdfast.errors import (
     UsageError,
     shown,
 )
-from holdfast.kernel.model import ENDED, Append, Change, Filter, Kind, RunRecord, Status
+from holdfast.kernel.model import ENDED, Adopt, Append, Change, EndMove, Filter, Kind, RunRecord, Status
 from holdfast.kernel.rules import ANY, departed, matches, moved
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Store, write_one
 from holdfast.views import LeftBehind, MoveReport
 
 LOOK_AGAIN = 1.0  # seconds after which runs that somebody held are tried again, at the latest
@@ -95,10 +95,10 @@ class Mover:
         """Remove copies from the target that a move left there, and whose runs were deleted, or went elsewhere."""
         for record in list(_all(self._target, Filter(statuses=(Status.AWAY,)))):
             if record.was is Status.AWAY and record.away == self._source.place:
-                there = self._source.journal(record.uid)
+                there = self._source.get(uid=record.uid)
                 gone = there is not None and there.status is Status.AWAY and there.was is None
                 if there is None or there.hidden or (gone and there.away != self._target.place):
-                    self._target.delete(record.uid, expected=record)  # unless it was let live there just now
+                    self._target.delete([record])  # unless it was let live there just now
 
     # --- one family
 
@@ -115,11 +115,11 @@ class Mover:
                     del held[uid]
         finally:
             self._give_back(held)
-        found = [self._source.journal(uid) for uid in uids]
+        found = [self._source.get(uid=uid) for uid in uids]
         gone = [record for record in found if record is not None and departed(record)]
         arrived = [self._arrive(record) for record in gone]
         for record in reversed(gone):
-            self._source.settle(record.uid, epoch=record.epoch)
+            write_one(self._source, EndMove(record.uid, epoch=record.epoch))
         return [id for id in arrived if id is not None]
 
     def _claim_all(self, uids: Sequence[str], held: dict[str, tuple[RunRecord, RunRecord]]) -> list[str]:
@@ -127,7 +127,7 @@ class Mover:
         worker, pending, found = self._engine.worker.ready(), list(uids), dict[str, None]()
         while pending:
             uid = pending.pop(0)
-            before = self._source.journal(uid)
+            before = self._source.get(uid=uid)
             if uid in found or before is None or before.hidden:
                 continue
             if before.status is Status.AWAY:
@@ -135,7 +135,7 @@ class Mover:
                     continue  # it was moved already
                 if not departed(before):
                     raise RunBlocked(before.id, f"it is on its way here from {before.away}; move it from there first")
-                if before.away != self._target.place and self._target.journal(uid) is None:
+                if before.away != self._target.place and self._target.get(uid=uid) is None:
                     raise moved(before)  # to somewhere else, which is to be finished first
             elif before.status in ENDED or (before.epoch == 0 and before.worker is None):
                 held[uid] = before, before
@@ -154,7 +154,7 @@ class Mover:
 
     def _copy(self, uid: str, before: RunRecord | None, claimed: RunRecord | None) -> None:
         """Put a copy of the run into the target, in which nobody lives, and verify it there."""
-        here = self._target.journal(uid)
+        here = self._target.get(uid=uid)
         if before is None and not self._is_waiting(here):
             return  # it departed before, and it has arrived
         whole = self._whole(uid)
@@ -164,7 +164,7 @@ class Mover:
     def _adopt(self, record: RunRecord, whole: Archived) -> None:
         for link in record.lineage:
             self._bring_ancestor(record, link.uid, link.upto)
-        self._target.adopt(record, whole.entries, whole.items, whole.taken)
+        write_one(self._target, Adopt(record, whole.entries, whole.items, whole.taken))
         there = archived_run(self._target, record.uid)  # it verifies what it reads
         root = self._target.read(record.lineage[-1].uid, record.base - 1, record.base - 1) if record.lineage else []
         roots = [entry.hash for entry in root] if record.lineage else [record.root]
@@ -173,7 +173,7 @@ class Mover:
 
     def _bring_ancestor(self, record: RunRecord, uid: str, upto: int) -> None:
         """Bring a journal along that the run's history begins in; hidden, where that run itself does not live."""
-        here = self._target.journal(uid)
+        here = self._target.get(uid=uid)
         if here is not None and here.seq >= upto:
             return
         whole = archived_run(self._source, uid)
@@ -182,7 +182,7 @@ class Mover:
         stub = replace(whole.record, worker=None, hidden=True, was=None)
         if here is not None and not here.hidden:  # where it went from here is still to be told
             stub = replace(stub, hidden=False, status=here.status, away=here.away, was=here.was)
-        self._target.adopt(stub, whole.entries, (), ())
+        write_one(self._target, Adopt(stub, whole.entries))
 
     def _depart(self, before: RunRecord, claimed: RunRecord) -> None:
         """Mark the run at the source, for good: from now on it does not live there."""
@@ -212,19 +212,16 @@ class Mover:
                 continue  # somebody else has it now
 
     def _write(self, claimed: RunRecord, change: Change) -> None:
-        write = Append(claimed.uid, claimed.id, claimed.epoch, claimed.worker or "", (), change)
-        [outcome] = self._source.apply([write])
-        if isinstance(outcome, HoldfastError):
-            raise outcome
+        write_one(self._source, Append(claimed.uid, claimed.id, claimed.epoch, claimed.worker or "", (), change))
 
     def _arrive(self, record: RunRecord) -> str | None:
         """Let a run that departed live in the target; its id, if it does. At the source it can no longer change."""
         uid, arriving = record.uid, self._as_copy(record)
         mail = [item.key for item in self._source.inbox(uid)]
-        while self._is_waiting(self._target.journal(uid)):
+        while self._is_waiting(self._target.get(uid=uid)):
             if not self._is_copy(arriving):
                 self._adopt(arriving, self._whole(uid))
-            if self._target.settle(uid, epoch=record.epoch, here=record.was, mail=mail):
+            if write_one(self._target, EndMove(uid, epoch=record.epoch, here=record.was, mail=mail)):
                 return record.id
         return None  # somebody else let it
 
@@ -241,8 +238,8 @@ class Mover:
     def _is_copy(self, record: RunRecord) -> bool:
         """Whether the target has just this, with the same inbox."""
         uid, source, target = record.uid, self._source, self._target
-        same = target.journal(uid) == record and target.taken(uid) == source.taken(uid)
-        return same and target.inbox(uid) == source.inbox(uid)
+        same = target.get(uid=uid) == record and target.inbox(uid) == source.inbox(uid)
+        return same and target.inbox(uid, taken=True) == source.inbox(uid, taken=True)
 
     def _whole(self, uid: str) -> Archived:
         whole = archived_run(self._source, uid)

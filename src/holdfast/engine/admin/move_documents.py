@@ -23,7 +23,7 @@ from holdfast.engine.worker.schedules import Plan
 from holdfast.errors import HoldfastError, ScheduleMoved, StoreDamaged, StoreError
 from holdfast.kernel.clock import new_uid
 from holdfast.kernel.model import Document
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Store, find_document
 from holdfast.views import LeftBehind, MoveReport
 
 AHEAD = 500_000  # microseconds that a tick must be away: more than clocks on the way to a store differ
@@ -66,7 +66,7 @@ def _copy_queues(source: Store, target: Store, dry_run: bool) -> tuple[str, ...]
     """Copy what is set about queues, where nothing is; of which."""
     copied: list[str] = []
     for document in source.documents(queues.KIND):
-        if target.document(queues.KIND, document.name) is None and (
+        if find_document(target, queues.KIND, document.name) is None and (
             dry_run or target.put_document(queues.KIND, document.name, document.value, None)
         ):
             copied.append(document.name)
@@ -77,7 +77,7 @@ def _move(client: Client, to: Client, id: str, until: float | None) -> Op[bool]:
     """Move a schedule; False if it is gone."""
     source, target = client.store, to.store
     while True:
-        document = yield Read(source.document, schedules.KIND, id)
+        document = yield Read(find_document, source, schedules.KIND, id)
         if document is None:
             return False
         plan, now = schedules.read_plan(source, document), source.clock.now()
@@ -102,7 +102,7 @@ def _hand_over(source: Store, target: Store, document: Document, plan: Plan) -> 
         if not source.put_document(schedules.KIND, id, msgspec.json.encode(gone), document.version):
             return False
         plan = gone
-    elif plan.away != target.place and target.document(schedules.KIND, id) is None:
+    elif plan.away != target.place and find_document(target, schedules.KIND, id) is None:
         raise ScheduleMoved(id, plan.away, settled=False)  # to somewhere else, which is to be finished first
     schedules.change(target, id, partial(_arrived, plan))
     schedules.change(source, id, partial(_settled, plan))
@@ -135,5 +135,5 @@ def _tidy(source: Store, target: Store) -> None:
     for document in target.documents(schedules.KIND):
         plan = schedules.read_plan(target, document)
         ours = plan.arriving and plan.away == source.place
-        if ours and source.document(schedules.KIND, document.name) is None:
+        if ours and find_document(source, schedules.KIND, document.name) is None:
             target.put_document(schedules.KIND, document.name, None, document.version)

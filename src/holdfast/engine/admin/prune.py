@@ -8,7 +8,7 @@ from datetime import timedelta
 from holdfast.engine.access.client import Client
 from holdfast.engine.access.operations import Nap, Op, Read
 from holdfast.engine.argument_checks import check_retention, statuses_of
-from holdfast.errors import Claimed, Moved, RunDamaged, UsageError
+from holdfast.errors import UsageError
 from holdfast.kernel.clock import SystemClock
 from holdfast.kernel.model import ENDED, Filter, RunRecord, Status
 
@@ -54,17 +54,17 @@ def prune(
                 doomed.append(record)
         for n in range(0, len(doomed), at_once):
             some = doomed[n : n + at_once]
-            gone = some if dry_run else (yield Read(_swept, client, some))
+            gone = some if dry_run else (yield Read(_deleted, client, some))
             pruned += [record.id for record in gone]
             if not dry_run and _is_others_turn(client):
                 yield Nap(client.store.clock, TURN)
     return tuple(pruned)
 
 
-def _swept(client: Client, records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Delete these, if they are as they were; which ones were. What shares entries is looked at by itself."""
-    gone = client.store.sweep(records)
-    return [record for record in records if record.uid in gone or _delete(client, record)]
+def _deleted(client: Client, records: Sequence[RunRecord]) -> list[RunRecord]:
+    """Delete these, if they are as they were; which ones were."""
+    outcomes = client.store.delete(records)
+    return [record for record, outcome in zip(records, outcomes, strict=True) if outcome is True]
 
 
 def _is_others_turn(client: Client) -> bool:
@@ -74,12 +74,5 @@ def _is_others_turn(client: Client) -> bool:
 
 def _is_needed(client: Client, record: RunRecord) -> bool:
     """Whether the run is a part of one that has not ended, and may still ask for its result or take it back."""
-    parent = client.store.journal(record.parent) if record.parent is not None else None
+    parent = client.store.get(uid=record.parent) if record.parent is not None else None
     return parent is not None and not parent.hidden and parent.status not in ENDED | {Status.AWAY}
-
-
-def _delete(client: Client, record: RunRecord) -> bool:
-    try:
-        return client.store.delete(record.uid, expected=record)
-    except (Claimed, Moved, RunDamaged):
-        return False

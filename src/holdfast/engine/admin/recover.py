@@ -6,7 +6,7 @@ from holdfast.engine.access.client import Client
 from holdfast.engine.access.operations import Op, Read
 from holdfast.errors import HoldfastError, StoreError
 from holdfast.kernel.admission import is_suspect
-from holdfast.kernel.model import Change, Status
+from holdfast.kernel.model import Change, Filter, Status
 from holdfast.kernel.rules import ANY
 
 
@@ -18,7 +18,7 @@ def recover(client: Client, *, dry_run: bool = False) -> Op[tuple[str, ...]]:
     whoever executes it next, in a process of its own. With ``dry_run`` nothing is done.
     """
     recovered: list[str] = []
-    left = yield Read(client.store.orphans, limit=1_000_000)
+    left = yield Read(client.store.find, Filter(orphaned=True), limit=1_000_000)
     driven = [one for one in left if one.queue and one.rollback is None and one.status is not Status.BLOCKED]
     suspects = {one.uid for one in driven if is_suspect(one)}
     orphans = [one for one in left if one.uid not in suspects]

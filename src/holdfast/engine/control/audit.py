@@ -51,7 +51,7 @@ def _erased_by_ancestors(run: HeldRun, record: RunRecord, hashes: dict[int, byte
     """What the runs that a fork came from say they erased after the fork point: shared entries are theirs to erase."""
     vouched: dict[int, str] = {}
     for link in record.lineage:
-        ancestor = run.store.journal(link.uid)
+        ancestor = run.store.get(uid=link.uid)
         before = hashes[link.upto]
         for uid, entry in run.journals.entries(ancestor, link.upto + 1, ancestor.seq) if ancestor else ():
             if entry.prev != before:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.operations import Op, Read
 from holdfast.engine.workflow.outcomes import Cancelled
-from holdfast.kernel.model import Item, RunRecord
+from holdfast.kernel.model import Item, Post, RunRecord
+from holdfast.stores.protocol import write_one
 
 
 def cancel_request(run: HeldRun, items: list[Item]) -> Cancelled | None:
@@ -28,4 +29,4 @@ def post_cancel_request(run: HeldRun, record: RunRecord, wish: Cancelled) -> Op[
     data = {"why": wish.why, "undo": wish.undo, "by": wish.by, "force": wish.force}
     key = f"cancel:{record.epoch}.{run.store.clock.random_bytes(4).hex()}"
     item = run.journals.item(record, key, "cancel", data, wakes=True)
-    yield Read(run.store.post, record.uid, item)
+    yield Read(write_one, run.store, Post(record.uid, item))

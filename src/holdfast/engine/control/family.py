@@ -56,7 +56,7 @@ def next_move(run: HeldRun) -> Op[int | None]:
             elif record.status is Status.READY and record.reason is None:  # with one, it waits for another process
                 moments.append(record.created_at)
     if held:
-        dead = yield Read(run.store.orphans, limit=100_000)
+        dead = yield Read(run.store.find, Filter(orphaned=True), limit=100_000)
         moments += [record.created_at for record in dead if record.uid in held]
     return min(moments, default=None)
 

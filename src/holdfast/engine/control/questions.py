@@ -12,7 +12,8 @@ from holdfast.errors import QuestionClosed, UsageError
 from holdfast.forms import Form, check_answer, form, load_form, store_form
 from holdfast.kernel.fold import Asked, question_id
 from holdfast.kernel.journal import Data
-from holdfast.kernel.model import ENDED, Change, Kind, Status
+from holdfast.kernel.model import ENDED, Change, Kind, Post, Status
+from holdfast.stores.protocol import write_one
 from holdfast.views import Field, Question, moment
 
 CLOSED = ENDED | {Status.AWAY}  # nothing is added to the journal of such a run from here
@@ -128,4 +129,4 @@ def _post_decline(run: HeldRun, asked: Question, by: str | None) -> Op[None]:
     record = yield Read(run.read_record)
     key = f"decline:{asked.id}.{run.store.clock.random_bytes(6).hex()}"
     item = run.journals.item(record, key, "decline", data, wakes=False)
-    yield Read(run.store.post, record.uid, item)
+    yield Read(write_one, run.store, Post(record.uid, item))

@@ -23,8 +23,9 @@ from holdfast.engine.workflow.undo_functions import name_of
 from holdfast.errors import NonDeterminism, NotDone, Redacted, Uncertain, UsageError
 from holdfast.kernel.fold import Fold, Step
 from holdfast.kernel.journal import Data
-from holdfast.kernel.model import Kind, Status
+from holdfast.kernel.model import Kind, Post, Status
 from holdfast.kernel.rules import LIVE
+from holdfast.stores.protocol import write_one
 
 
 def once(
@@ -175,7 +176,7 @@ def mark(
     record = yield Read(run.read_record)
     item_key = f"mark:{run.journals.blind(record, key)}.{record.generation}"
     item = run.journals.item(record, item_key, "mark", data, wakes=False)
-    if not (yield Read(run.store.post, record.uid, item)):
+    if not (yield Read(write_one, run.store, Post(record.uid, item))):
         return False
     if lease is None:
         yield from run.record_unheld()

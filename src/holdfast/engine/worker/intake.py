@@ -12,7 +12,7 @@ from collections.abc import Collection
 from holdfast.engine.access.engine import Engine
 from holdfast.engine.worker.queues import Settings, draw, put_back, read_settings
 from holdfast.engine.workflow.declare import registered_names
-from holdfast.kernel.model import Limits, Order, RunRecord
+from holdfast.kernel.model import Filter, Limits, Order, Outlook, RunRecord
 
 
 class Intake:
@@ -22,6 +22,7 @@ class Intake:
         self.queues = queues  # in the order in which it is their turn
         self.open: list[str] = []  # those that were not paused when it was looked last
         self.wake: int | None = None  # when a run may be begun for which there was no token
+        self.outlook = Outlook([])  # as of the last time that it looked, before it took anything
         self._engine = engine
 
     def take(self, free: int, leave: Collection[str], *, suspects: int, alone: bool) -> list[RunRecord]:
@@ -30,7 +31,10 @@ class Intake:
         known = {name: settings for name, (settings, _) in read_settings(store).items()}
         self.wake = None
         self.open = [name for name in self.queues if not known.get(name, Settings()).paused]
-        if not self._engine.worker.enlisted and not self._is_anything(names, leave):
+        is_new = not self._engine.worker.enlisted
+        # Before anything is taken: nobody else would notice who dies between the two.
+        self.outlook = store.look(self.open, names, limit=len(leave) + 1 if is_new else 0)
+        if is_new and not self._is_anything(leave) and not store.find(Filter(orphaned=True), limit=1):
             return []
         worker = self._engine.worker.ready()
         drawn: dict[str, int] = {}
@@ -64,17 +68,17 @@ class Intake:
 
     def is_held_back(self, leave: Collection[str]) -> bool:
         """Whether something is due that a limit keeps from being taken now, in a queue that is not paused."""
-        return self._is_anything(frozenset(registered_names()), leave, left=False)
+        self.outlook = self._engine.store.look(self.open, frozenset(registered_names()), limit=len(leave) + 1)
+        return self._is_anything(leave)
 
-    def _is_anything(self, names: frozenset[str], leave: Collection[str], *, left: bool = True) -> bool:
-        store = self._engine.store
-        found = store.due(self.open, names, limit=len(leave) + 1)
-        return any(one.uid not in leave for one in found) or (left and bool(store.orphans(limit=1)))
+    def _is_anything(self, leave: Collection[str]) -> bool:
+        """Whether something was due when it looked last."""
+        return any(one.uid not in leave for one in self.outlook.due)
 
     def _draw(self, name: str, names: frozenset[str], leave: Collection[str], free: int) -> int:
         """Take tokens for what waits to be begun, as far as there are any."""
         store = self._engine.store
-        found = store.due([name], names, limit=free + len(leave))
+        found = store.look([name], names, limit=free + len(leave)).due
         wanted = min(sum(one.epoch == 0 and one.uid not in leave for one in found), free)
         if not wanted:
             return 0

@@ -21,7 +21,7 @@ from holdfast.engine.access.operations import Operation as operation
 from holdfast.engine.argument_checks import check_bounds, check_queue, check_texts, rate_of
 from holdfast.errors import StoreDamaged
 from holdfast.kernel.model import Backlog, Limits
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Store, find_document
 from holdfast.views import QueueInfo, moment
 
 KIND = "queue"
@@ -79,7 +79,7 @@ def _decoded(store: Store, name: str, value: bytes) -> Settings:
 def change(store: Store, name: str, decide: Callable[[Settings], Settings | None]) -> Settings:
     """Replace what is set about a queue by what is decided on it as it is; None leaves it."""
     while True:
-        known = store.document(KIND, name)
+        known = find_document(store, KIND, name)
         before = _decoded(store, name, known.value) if known is not None else Settings()
         after = decide(before)
         if after is None:
@@ -137,7 +137,7 @@ class Queue(Operable):
     @operation
     def info(self) -> Op[QueueInfo]:
         """What is set about it, and what there is in it."""
-        known = yield Read(self._store.document, KIND, self.name)
+        known = yield Read(find_document, self._store, KIND, self.name)
         backlog = yield Read(self._store.backlog)
         settings = _decoded(self._store, self.name, known.value) if known is not None else Settings()
         return queue_info(self.name, settings, backlog.get(self.name, Backlog()), self._store.clock.now())
@@ -146,7 +146,7 @@ class Queue(Operable):
     def delete(self) -> Op[bool]:
         """Forget what is set about it, so that it has no limits and is not paused; False if nothing was. Runs stay."""
         gone = False
-        while known := (yield Read(self._store.document, KIND, self.name)):
+        while known := (yield Read(find_document, self._store, KIND, self.name)):
             version = known.version
             gone = yield Read(self._store.put_document, KIND, self.name, None, version)
             if gone:

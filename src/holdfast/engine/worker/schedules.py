@@ -30,7 +30,7 @@ from holdfast.errors import HoldfastError, ScheduleMoved, ScheduleNotFound, Stor
 from holdfast.kernel.clock import new_uid
 from holdfast.kernel.model import Document
 from holdfast.kernel.rules import MAX_ID
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Store, find_document
 from holdfast.views import ScheduleInfo, moment
 
 KIND = "schedule"
@@ -104,7 +104,7 @@ def change(
 ) -> Plan | None:
     """Replace a plan by what is decided on it as it is; None leaves it. Gives the plan that then is."""
     while True:
-        document = known or store.document(KIND, id)
+        document = known or find_document(store, KIND, id)
         before = read_plan(store, document) if document is not None else None
         after = decide(before)
         if after is None or after == before:
@@ -209,7 +209,7 @@ class Schedule(Operable):
         return self._engine.upcalls.present(value, is_async=self._client.is_async)
 
     def _document(self) -> Document:
-        document = self._store.document(KIND, self.id)
+        document = find_document(self._store, KIND, self.id)
         if document is None:
             raise ScheduleNotFound(self.id, self._store.place)
         return document
@@ -263,7 +263,7 @@ class Schedule(Operable):
     @operation
     def delete(self) -> Op[bool]:
         """Delete it; False if it was gone already. Its runs stay."""
-        while document := (yield Read(self._store.document, KIND, self.id)):
+        while document := (yield Read(find_document, self._store, KIND, self.id)):
             plan = read_plan_or_none(document)
             if plan is not None and plan.was_paused is not None:
                 plan.check_here(self.id)

@@ -36,7 +36,7 @@ from holdfast.engine.workflow.failures import one_line
 from holdfast.engine.workflow.inputs import QUEUE
 from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreError, StoreUnusable, UsageError
 from holdfast.kernel.clock import SystemClock
-from holdfast.kernel.model import RunRecord
+from holdfast.kernel.model import Filter, RunRecord
 from holdfast.kernel.rules import LIVE, SUSPECT, tries_alone
 from holdfast.stores.protocol import Telling
 
@@ -159,15 +159,13 @@ class Crew:
         if quiet and names == self._knows and not self._is_left(free):
             return []
         self._tick = drive(fire(engine, self._told), engine.committer)
-        now, leave = engine.store.clock.now(), self._leave()
-        # Before anything is taken: of who dies between the two, nobody else would be told.
-        self._lapse = engine.store.lapse() if isinstance(engine.store, Telling) else None
+        leave = self._leave()
         # One of those that were executed together may have killed their process. Alone, it is found out which.
         alone = not self._tasks
         self._idle_at = at if alone else self._idle_at
         may_suspect = alone or (at > self._idle_at + BESIDE_AFTER and self._suspect not in self._tasks)
         taken = self._intake.take(free, leave, suspects=int(may_suspect), alone=alone)
-        wakes = (engine.store.next_wake(self._intake.open, registered_names(), after=now), self._intake.wake)
+        self._lapse, wakes = self._intake.outlook.lapse, (self._intake.outlook.wake, self._intake.wake)
         self._wake = min((one for one in wakes if one is not None), default=None)
         self._held_back = self._until_idle and not taken and self._intake.is_held_back(leave)
         self._looked, self._knows = (heard, at), names
@@ -203,10 +201,10 @@ class Crew:
         if isinstance(store, Telling):
             if self._lapse is None or self._lapse > store.clock.now():
                 return False  # nobody can have died since the last look
-            self._lapse = store.lapse()
+            self._lapse = store.look((), (), limit=0).lapse
         leave = self._leave()
         while True:
-            found = self._engine.store.orphans(limit=limit)
+            found = self._engine.store.find(Filter(orphaned=True), limit=limit)
             if any(self._is_ours(one) and one.status in LIVE and one.uid not in leave for one in found):
                 return True
             if len(found) < limit:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from holdfast.engine.access.operations import Op, Read
 from holdfast.kernel.model import ENDED, RunRecord
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Store, find_document
 
 HOOK = "hook"  # documents of those who want to be told; without them nothing is noted
 KIND = "revived"
@@ -32,5 +32,5 @@ def note_revival(store: Store, record: RunRecord) -> Op[None]:
 def _note(store: Store, uid: str, revival: Revival) -> None:
     noted = False
     while not noted:
-        known = store.document(KIND, uid)
+        known = find_document(store, KIND, uid)
         noted = store.put_document(KIND, uid, msgspec.json.encode(revival), known.version if known else None)

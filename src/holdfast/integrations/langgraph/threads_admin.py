@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from holdfast.codec import Tree, redacted_digest
 from holdfast.engine.access.commit import Ticket
 from holdfast.engine.access.operations import Op, Read, Settle
+from holdfast.engine.control.delete import delete as delete_run
 from holdfast.engine.control.erase import erasure_of
 from holdfast.engine.control.fork import fork
 from holdfast.errors import LeaseLost, Redacted, RunNotFound, UsageError
@@ -37,7 +38,7 @@ def delete(threads: Threads, id: str) -> Op[None]:
     """Delete a thread, if there is one."""
     record = yield Read(threads.record, id)
     if record is not None:
-        yield Read(threads.store.delete, record.uid)
+        yield from delete_run(threads.hf.client.run(record.id, record.uid))
     threads.forget_thread(id)
 
 
@@ -48,7 +49,7 @@ def copy(threads: Threads, source: str, target: str) -> Op[None]:
         if record is None:
             raise RunNotFound(source, "there is no such thread, so it cannot be copied")
         yield from fork(threads.hf.client.run(record.id, record.uid), id=target)
-        now = yield Read(partial(threads.store.journal, record.uid))  # also if it was deleted meanwhile
+        now = yield Read(partial(threads.store.get, uid=record.uid))  # also if it was deleted meanwhile
         if now is not None and now.chapter == record.chapter:
             return
         yield from delete(threads, target)  # it was pruned meanwhile, and may not have known of the copy

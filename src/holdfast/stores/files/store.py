@@ -48,18 +48,23 @@ from holdfast.errors import (
     StoreDamaged,
     StoreError,
 )
-from holdfast.kernel.admission import counted
+from holdfast.kernel.admission import chosen, counted
 from holdfast.kernel.clock import Clock, SystemClock
 from holdfast.kernel.model import (
+    Adopt,
     Append,
     Backlog,
     Create,
     Document,
+    EndMove,
     Enlisted,
     Entry,
     Filter,
     Item,
     Order,
+    Outlook,
+    Post,
+    Rewrap,
     RunRecord,
     Status,
     Write,
@@ -71,22 +76,19 @@ from holdfast.kernel.rules import (
     adoptable,
     check_takes,
     claimed,
-    due_order,
+    each_deleted,
     ending,
-    is_due,
     matches,
     may_delete,
+    move_ended,
+    outlook,
     refusal,
-    settled,
-    shares,
-    swept,
-    wake_time,
+    taken_item,
     woken,
 )
 from holdfast.stores.files.disk import Disk, remove_tree, replace_file
 from holdfast.stores.files.documents import Documents
 from holdfast.stores.files.folder import RunFolder, build
-from holdfast.stores.files.queues import choose
 from holdfast.stores.files.root import Root
 from holdfast.stores.files.text import (
     Damage,
@@ -132,11 +134,12 @@ class FilesStore:
         try:
             if self._root.usable:
                 for worker in self._locks.workers():
-                    self.retire(worker)
+                    self._retire(worker)
         finally:
             self.drop()
 
     def drop(self) -> None:
+        """Give up all resources as a killed process does: nothing is written, and its workers are dead."""
         self._root.give_up("it is closed")
         self._locks.drop()
 
@@ -200,9 +203,12 @@ class FilesStore:
 
     # --- records
 
-    def get(self, id: str) -> RunRecord | None:
+    def get(self, id: str | None = None, *, uid: str | None = None) -> RunRecord | None:
         with self._root.translated():
-            return self._get(id)
+            if uid is None:
+                return self._get(id or "")
+            with self._run(uid, exclusive=False) as folder:
+                return folder.load().record if folder else None
 
     def _get(self, id: str) -> RunRecord | None:
         folder = self._named(id)
@@ -216,13 +222,10 @@ class FilesStore:
         self._forget(folder)
         return None
 
-    def journal(self, uid: str) -> RunRecord | None:
-        with self._root.translated(), self._run(uid, exclusive=False) as folder:
-            return folder.load().record if folder else None
-
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         with self._root.translated():
-            paths = self._all("runs") if filter.hidden is False else self._all("runs", "hidden")
+            kinds = ("runs",) if filter.hidden is False else ("runs", "hidden")
+            paths = self._held_ones() if filter.orphaned else self._all(*kinds)
             uids = {_peek(path) or os.path.basename(path): path for path in paths}
             found: list[RunRecord] = []
             for uid, path in sorted(uids.items(), reverse=True):
@@ -230,7 +233,7 @@ class FilesStore:
                     break
                 if before is None or uid < before:
                     record = self._listed(path)
-                    if record is not None and matches(record, filter):
+                    if record is not None and matches(record, filter, self._alive):
                         found.append(record)
             return found
 
@@ -252,17 +255,6 @@ class FilesStore:
                 hidden=path.startswith(self._in("hidden", "")),
             )
 
-    def orphans(self, limit: int = 100) -> list[RunRecord]:
-        with self._root.translated():
-            found: list[RunRecord] = []
-            for path in self._held_ones():
-                record = self._listed(path)
-                if record is not None and record.worker is not None and not self._alive(record.worker):
-                    found.append(record)
-                if len(found) >= limit:
-                    break
-            return found
-
     def _held_ones(self) -> list[str]:
         """The folders of runs that may be held. If nobody rang since the last look, they are the same.
 
@@ -276,21 +268,19 @@ class FilesStore:
             known = self._held = heard, now, paths
         return known[2]
 
-    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
+    def look(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> Outlook:
         with self._root.translated():
-            now = self.clock.now()
-            found = (record for record in self._awaited(queues, workflows) if is_due(record, queues, workflows, now))
-            return sorted(found, key=due_order)[:limit]
+            return outlook(self._awaited(queues, workflows), queues, workflows, self.clock.now(), limit)
 
     def take(self, order: Order) -> list[RunRecord]:
         """See `Store.take`. Each run is claimed by itself: who dies meanwhile holds some of them, and is dead."""
         with self._root.translated(), self._documents.locked():
-            chosen = self._choose(order)
-            while damaged := {uid for uid in chosen if self._is_damaged(uid)}:
+            uids = self._choose(order)
+            while damaged := {uid for uid in uids if self._is_damaged(uid)}:
                 order = replace(order, leave=order.leave | damaged)
-                chosen = self._choose(order)
+                uids = self._choose(order)
             taken: list[RunRecord] = []
-            for uid in chosen:
+            for uid in uids:
                 with suppress(Claimed, Moved, RunNotFound, RunEnded, RunBlocked):  # somebody was faster
                     taken.append(self.claim(uid, order.worker, alone=order.alone))
             return taken
@@ -303,30 +293,21 @@ class FilesStore:
             return True
 
     def _choose(self, order: Order) -> list[str]:
-        return choose(order, self._sketches(order.queues), self._listed, self._alive, self.clock.now())
+        # A run.json that says that nobody holds the run is right. Else its last line can be ahead of it.
+        found = (
+            sketch if sketch.worker is None else self._listed(path) for path, sketch in self._sketches(order.queues)
+        )
+        return chosen(order, (one for one in found if one is not None), self._alive, self.clock.now())
 
     def backlog(self) -> dict[str, Backlog]:
         with self._root.translated():
             return counted(self._awaited())
-
-    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
-        with self._root.translated():
-            records = [self._listed(path) for path in self._all("runs")]
-        found = [record for record in records if record is not None and shares(record, uid)]
-        return sorted(found, key=lambda record: record.uid, reverse=True)[:limit]
 
     def counts(self, upto: int) -> dict[Status, int]:
         with self._root.translated():
             records = [self._listed(path) for path in self._all("runs")]
         found = Counter(record.status for record in records if record is not None)
         return {status: min(found[status], upto) for status in Status}
-
-    def next_wake(
-        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
-    ) -> int | None:
-        with self._root.translated():
-            times = [wake_time(record) for record in self._awaited(queues, workflows)]
-            return min((time for time in times if time is not None and time > after), default=None)
 
     def _awaited(
         self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None
@@ -359,13 +340,12 @@ class FilesStore:
 
     # --- documents
 
-    def document(self, kind: str, name: str) -> Document | None:
+    def documents(self, kind: str, name: str | None = None) -> list[Document]:
         with self._root.translated():
-            return self._documents.get(kind, name)
-
-    def documents(self, kind: str) -> list[Document]:
-        with self._root.translated():
-            return self._documents.all(kind)
+            if name is None:
+                return self._documents.all(kind)
+            found = self._documents.get(kind, name)
+            return [found] if found else []
 
     def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
         with self._changing():
@@ -379,13 +359,11 @@ class FilesStore:
         with self._root.translated(), self._run(uid, exclusive=False) as folder:
             return folder.entries(lo, hi, saved=saved, payloads=payloads, limit=limit) if folder else []
 
-    def inbox(self, uid: str) -> list[Item]:
+    def inbox(self, uid: str, *, taken: bool = False) -> list[Item]:
         with self._root.translated(), self._run(uid, exclusive=False) as folder:
-            return folder.items() if folder else []
-
-    def taken(self, uid: str) -> list[str]:
-        with self._root.translated(), self._run(uid, exclusive=False) as folder:
-            return folder.taken() if folder else []
+            if folder is None:
+                return []
+            return [taken_item(key) for key in folder.taken()] if taken else folder.items()
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
         """See `Store.apply`. Each write is a transaction of its own; if all of them fail, that is raised."""
@@ -393,7 +371,7 @@ class FilesStore:
         outcomes: list[Outcome] = []
         failed: dict[str, StoreError] = {}
         for write in batch:
-            uid = write.record.uid if isinstance(write, Create) else write.uid
+            uid = write.record.uid if isinstance(write, Create | Adopt) else write.uid
             outcome = failed.get(uid) or self._apply(write)
             if isinstance(outcome, StoreError):
                 failed[uid] = outcome  # what follows would not continue the journal
@@ -406,7 +384,19 @@ class FilesStore:
     def _apply(self, write: Write) -> Outcome:
         try:
             with self._changing():
-                return self._create(write) if isinstance(write, Create) else self._append(write)
+                match write:
+                    case Create():
+                        return self._create(write)
+                    case Append():
+                        return self._append(write)
+                    case Post():
+                        return self._post(write.uid, write.item)
+                    case EndMove():
+                        return self._end_move(write)
+                    case Rewrap():
+                        return self._rewrap(write)
+                    case Adopt():
+                        return self._adopt(write.record, write.entries, write.items, write.taken)
         except HoldfastError as error:
             return error
 
@@ -438,8 +428,8 @@ class FilesStore:
             folder.put(RunFile(record, contents.posted))
             return record
 
-    def post(self, uid: str, item: Item) -> bool:
-        with self._changing(), self._run(uid, exclusive=True) as folder:
+    def _post(self, uid: str, item: Item) -> bool:
+        with self._run(uid, exclusive=True) as folder:
             if folder is None:
                 return False
             contents = folder.settle()
@@ -449,30 +439,35 @@ class FilesStore:
             folder.post(contents, item, woken(contents.record) if item.wakes else contents.record)
             return True
 
-    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
-        with self._changing(), self._run(uid, exclusive=True) as folder:
+    def _rewrap(self, write: Rewrap) -> bool:
+        with self._run(write.uid, exclusive=True) as folder:
             contents = folder.settle() if folder else None
-            if folder is None or contents is None or contents.record.key_blob != old:
+            if folder is None or contents is None or contents.record.key_blob != write.old:
                 return False
-            record = replace(contents.record, key_id=key_id, key_blob=key_blob)
+            record = replace(contents.record, key_id=write.key_id, key_blob=write.key_blob)
             folder.put(RunFile(record, contents.posted))
             return True
 
-    def enlist(self, worker: str, lease: float) -> None:
-        with self._root.translated():
-            self._locks.hold(worker)
-            for gone in self._locks.ended():
-                with suppress(FileNotFoundError):
-                    self._disk.unlink(self._in("workers", gone + ".json"))
-                self._locks.release(gone)
-        self.beat(worker, lease)
-
     def beat(self, worker: str, lease: float) -> None:
+        if not lease:
+            self._retire(worker)
+            return
         with self._root.translated(), self._beating:
-            self._locks.restore(worker)
+            if worker in self._locks.workers():
+                self._locks.restore(worker)
+            else:
+                self._enlist(worker)
             # Not synced: no worker lives on after a power failure.
             term = term_text(Term.of(self.clock, lease))
             replace_file(self._disk, self._in("workers", worker + ".json"), term, sync=False)
+
+    def _enlist(self, worker: str) -> None:
+        """Take the lock of a new worker, and forget those whose processes have ended."""
+        self._locks.hold(worker)
+        for gone in self._locks.ended():
+            with suppress(FileNotFoundError):
+                self._disk.unlink(self._in("workers", gone + ".json"))
+            self._locks.release(gone)
 
     def workers(self) -> list[Enlisted]:
         with self._root.translated():
@@ -484,7 +479,7 @@ class FilesStore:
                 raise StoreDamaged(self.place, f"a file in workers/ is damaged ({damage}); remove it") from None
             return [term.enlisted(name, self.clock, self._locks.is_running(name)) for name, term in terms.items()]
 
-    def retire(self, worker: str) -> None:
+    def _retire(self, worker: str) -> None:
         with self._changing():
             with suppress(FileNotFoundError):
                 self._disk.unlink(self._in("workers", worker + ".json"))
@@ -551,22 +546,25 @@ class FilesStore:
         self._disk.fsync_folder(parent)
         self._paths[record.uid] = path
 
-    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        with self._changing(), self._root.locked():
+    def _adopt(
+        self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]
+    ) -> HoldfastError | None:
+        with self._root.locked():
             self._tidy()
             named = None if record.hidden else self._get(record.id)
             if named is not None and named.uid != record.uid:
-                raise RunExists(record.id)
+                return RunExists(record.id)
             if not all(self._exists(link.uid) for link in record.lineage):
-                raise RunNotFound(record.id, "the run that it was forked from is not in this store")
+                return RunNotFound(record.id, "the run that it was forked from is not in this store")
             lines = [line_text(record.epoch, record.worker, [entry]) for entry in entries]
             with self._run(record.uid, exclusive=True) as folder:
                 here = folder.settle().record if folder is not None else None
                 if folder is not None and adoptable(here, record, entries):
                     self._unhide(folder, record)
                     folder.replace(_ending(record, entries), lines, items, taken)
-                    return
+                    return None
             self._settle_in(_ending(record, entries), lines, items, taken)
+            return None
 
     def _unhide(self, folder: RunFolder, record: RunRecord) -> None:
         """Give the folder of a hidden run the name of one that is to be seen. Its record says so only afterwards."""
@@ -579,17 +577,23 @@ class FilesStore:
         self._forget(folder)
         folder.path = self._paths[record.uid] = path
 
-    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
-        with self._changing(), self._run(uid, exclusive=True) as folder:
+    def _end_move(self, write: EndMove) -> bool:
+        with self._run(write.uid, exclusive=True) as folder:
             contents = folder.settle() if folder else None
             if folder is None or contents is None:
                 return False
-            record = settled(contents.record, folder.items(), epoch=epoch, here=here, mail=mail)
+            record = move_ended(contents.record, write, {item.key: item.wakes for item in folder.items()})
             if record is not None:
                 folder.put(RunFile(record, contents.posted))
             return record is not None
 
-    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
+    def delete(self, records: Sequence[RunRecord]) -> list[bool | HoldfastError]:
+        """See `Store.delete`. Each is deleted by itself, so that others can go on in between."""
+        self._root.check_usable()
+        return each_deleted(records, self._delete)
+
+    def _delete(self, expected: RunRecord) -> bool:
+        uid = expected.uid
         with self._changing(), self._root.locked():
             self._tidy()
             with self._run(uid, exclusive=True) as folder:
@@ -599,7 +603,7 @@ class FilesStore:
                 record, wanted = contents.record, False
                 if not record.hidden:
                     alive = record.worker is not None and self._alive(record.worker)
-                    wanted = may_delete(record, holder_alive=alive, expected=expected)
+                    wanted = may_delete(record, expected, holder_alive=alive)
                     if not wanted:
                         return False
                 if not self._is_shared(folder, uid):
@@ -610,9 +614,6 @@ class FilesStore:
                     self._hide(folder)
             self._sweep()
             return wanted
-
-    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        return swept(records, lambda uid, record: self.delete(uid, expected=record))
 
     def _hide(self, folder: RunFolder) -> None:
         """Move the folder of a deleted run out of sight. If this is interrupted, its record still says so."""

@@ -8,10 +8,23 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.errors import HoldfastError, RunDamaged, RunExists, RunNotFound
-from holdfast.kernel.model import Append, Create, Entry, RunRecord, Write
-from holdfast.kernel.rules import Outcome, appended, conflict, continues, end_refusal, ending, refusal
+from holdfast.kernel.model import Adopt, Append, Create, EndMove, Entry, Item, Post, Rewrap, RunRecord, Status, Write
+from holdfast.kernel.rules import (
+    Outcome,
+    adoptable,
+    appended,
+    check_takes,
+    conflict,
+    continues,
+    end_refusal,
+    ending,
+    move_ended,
+    refusal,
+    woken,
+)
 from holdfast.stores.postgres.connections import Connection, Statement, begin, together
 from holdfast.stores.postgres.rows import changing, given, kept, key_digest, record_of, row_of
+from holdfast.stores.sql_rows import sealed
 
 PORTION = 8 * 1024 * 1024  # bytes of payloads in one statement, so that the server soon hears of each: see ``stale``
 
@@ -22,8 +35,7 @@ class Batch:
     def __init__(self, queries: dict[str, str], writes: Sequence[Write], again: bool) -> None:
         self._q = queries
         self._again = again
-        self._appends = [write for write in writes if isinstance(write, Append)]
-        self._creates = [write.record for write in writes if isinstance(write, Create)]
+        self._writes = writes
         self.records: dict[str, RunRecord | RunDamaged] = {}  # by uid
         self.ids: dict[str, str] = {}  # the uids of those that are visible
         self.ancestors: set[str] = set()
@@ -34,48 +46,69 @@ class Batch:
         self._entries: list[tuple[str, Entry]] = []
         self._hashes: dict[tuple[str, int], bytes] = {}
         self._links: list[tuple[str, str]] = []
+        self._posted: dict[tuple[str, bytes], int | None] = {}  # of items with these keys: when they were posted
+        self._items: list[tuple[Any, ...]] = []
         self._took: list[tuple[str, str]] = []
         self._redacted: list[tuple[str, int, bytes]] = []
 
-    def begin(self, conn: Connection, *more: RunRecord, inside: bool = False) -> None:
+    def begin(self, conn: Connection, *, inside: bool = False) -> None:
         """Begin the transaction: lock the runs that are written to, and read all that is needed to decide.
 
         With ``inside`` it was begun before.
         """
-        new = [*self._creates, *more]
-        uids = sorted({write.uid for write in self._appends} | {record.uid for record in new})
-        ids = [kept(record.id) for record in new]
+        new = [write.record for write in self._writes if isinstance(write, Create | Adopt)]
+        there = {_uid_of(write) for write in self._writes if not isinstance(write, Create)}
         ancestors = sorted({link.uid for record in new for link in record.lineage})
-        changed = sorted({write.uid for write in self._appends if write.change})
-        asked: dict[str, tuple[str, list[str]]] = {
-            "locked": (self._q["lock"], sorted({write.uid for write in self._appends} | {each.uid for each in more})),
-            "known": (f"{self._q['record']} WHERE r.uid = ANY(%s::text[])", uids),
-            "named": (f"{self._q['record']} WHERE r.id = ANY(%s::text[]) AND NOT r.hidden", ids),
-            "ancestors": (self._q["ancestors"], ancestors),
-            "mail": (self._q["mail"], changed),
+        changed = {
+            one.uid for one in self._writes if isinstance(one, EndMove) or (isinstance(one, Append) and one.change)
         }
-        asked = {name: (query, values) for name, (query, values) in asked.items() if values}
-        statements = [(query, (values,)) for query, values in asked.values()]
+        posts = [(one.uid, key_digest(one.item.key)) for one in self._writes if isinstance(one, Post)]
+        lists: dict[str, tuple[str, Sequence[list[Any]]]] = {
+            "locked": (self._q["lock"], [sorted(there)]),
+            "known": (f"{self._q['record']} WHERE r.uid = ANY(%s::text[])", [sorted(map(_uid_of, self._writes))]),
+            "named": (
+                f"{self._q['record']} WHERE r.id = ANY(%s::text[]) AND NOT r.hidden",
+                [[kept(record.id) for record in new]],
+            ),
+            "ancestors": (self._q["ancestors"], [ancestors]),
+            "mail": (self._q["mail"], [sorted(changed)]),
+            "posted": (self._q["posted"], _columns(posts)),
+        }
+        asked = {name: (query, tuple(values)) for name, (query, values) in lists.items() if values and values[0]}
+        statements = list(asked.values())
         found = dict(zip(asked, (together if inside else begin)(conn, *statements), strict=True))
         for row in (*found.get("known", ()), *found.get("named", ())):
             record = _record_or_damage(row)
             self.records[row[1]] = record
             if isinstance(record, RunRecord):
                 self._before[record.uid] = record
-            if not row[22]:
+            if not row[22] and type(row[2]) is str:
                 self.ids[given(row[2])] = row[1]
         self.ancestors = {uid for uid, _ in found.get("ancestors", ())}
         for uid, key, wakes in found.get("mail", ()):
             self._mail.setdefault(uid, {})[given(key)] = wakes
+        self._posted = {(uid, digest): at for uid, digest, at in found.get("posted", ())}
 
     # --- decisions
 
     def make(self, conn: Connection, write: Write) -> Outcome:
-        """What a write comes to. A run that is damaged fails by itself, not the batch it is in."""
+        """What a write comes to. One that is refused fails by itself, not the batch it is in."""
         try:
-            return self._create(write) if isinstance(write, Create) else self._append(conn, write)
-        except RunDamaged as damage:
-            return damage
+            match write:
+                case Create():
+                    return self._create(write)
+                case Append():
+                    return self._append(conn, write)
+                case Post():
+                    return self._post(write.uid, write.item)
+                case EndMove():
+                    return self._end_move(write)
+                case Rewrap():
+                    return self._rewrap(write)
+                case Adopt():
+                    return self._adopt(write)
+        except HoldfastError as refused:
+            return refused
 
     def _current(self, uid: str) -> RunRecord | None:
         record = self.records.get(uid)
@@ -94,9 +127,9 @@ class Batch:
         for link in record.lineage:
             if link.uid not in self.ancestors and link.uid not in self.records:
                 return RunNotFound(link.id, "it was deleted, so it cannot be forked")
-        return self.insert(record, write.entries)
+        return self._insert(record, write.entries)
 
-    def insert(self, record: RunRecord, entries: Sequence[Entry]) -> RunRecord:
+    def _insert(self, record: RunRecord, entries: Sequence[Entry]) -> RunRecord:
         """Add a run with its entries; its record."""
         made = ending(record, entries)
         self._new.append(record)
@@ -107,11 +140,64 @@ class Batch:
             self.ids[record.id] = record.uid
         return made
 
-    def replace(self, record: RunRecord, entries: Sequence[Entry]) -> None:
-        """Put a run in the place of what is here of it, with its entries; its inbox is empty then."""
-        self._emptied.append(record.uid)
-        self._add(record.uid, entries)
-        self.records[record.uid] = record
+    def _adopt(self, write: Adopt) -> HoldfastError | None:
+        record, entries = write.record, write.entries
+        there = self.records.get(record.uid)
+        same = self._again and isinstance(there, RunRecord) and there.hash == entries[-1].hash
+        if same and isinstance(there, RunRecord) and (there.status, there.hidden) == (record.status, record.hidden):
+            return None  # it was made, and the answer was lost
+        if isinstance(there, RunDamaged):
+            return RunExists(record.id)
+        replaces = adoptable(there, record, entries)
+        if not record.hidden and self.ids.get(record.id, record.uid) != record.uid:
+            return RunExists(record.id)
+        if any(link.uid not in self.ancestors and link.uid not in self.records for link in record.lineage):
+            return RunNotFound(record.id, "the run that it was forked from is not in this store")
+        if replaces:
+            self._emptied.append(record.uid)
+            self._add(record.uid, entries)
+            self.records[record.uid] = record
+        else:
+            self._insert(record, entries)
+        self._items += [_item_row(record.uid, item) for item in write.items]
+        self._items += [(record.uid, key_digest(key), kept(key), "taken", 0, None, False, True) for key in write.taken]
+        return None
+
+    def _post(self, uid: str, item: Item) -> bool:
+        place = uid, key_digest(item.key)
+        if place in self._posted:
+            at, self._posted[place] = self._posted[place], None
+            return self._again and at == item.at  # it is the one of which no answer came
+        record = self._current(uid)
+        if record is None or record.hidden:
+            return False
+        check_takes(record)
+        self._posted[place] = None
+        self._items.append(_item_row(uid, item))
+        self._mail.setdefault(uid, {})[item.key] = item.wakes
+        if item.wakes:
+            self.records[uid] = woken(record)
+        return True
+
+    def _end_move(self, write: EndMove) -> bool:
+        record = self._current(write.uid)
+        after = move_ended(record, write, self._mail.get(write.uid, {}))
+        if after is None:
+            settled = record is not None and (
+                record.was is None if write.here is None else record.status is not Status.AWAY
+            )
+            return self._again and settled
+        self.records[write.uid] = after
+        return True
+
+    def _rewrap(self, write: Rewrap) -> bool:
+        record = self._current(write.uid)
+        if record is None:
+            return False
+        if record.key_blob != write.old:
+            return self._again and (record.key_id, record.key_blob) == (write.key_id, write.key_blob)
+        self.records[write.uid] = replace(record, key_id=write.key_id, key_blob=write.key_blob)
+        return True
 
     def _append(self, conn: Connection, write: Append) -> HoldfastError | None:
         record = self._current(write.uid)
@@ -173,11 +259,21 @@ class Batch:
         for uid, record in self.records.items():
             if isinstance(record, RunRecord) and changing(record) != changing(self._before[uid]):
                 made.append((self._q["update_run"], (*changing(record), uid)))
+        if self._items:
+            made.append((self._q["post"], _columns(self._items)))
         if self._took:
             made.append((self._q["take"], _columns([(uid, key_digest(key)) for uid, key in self._took])))
         if self._redacted:
             made.append((self._q["redact"], _columns([(uid, *what) for uid, *what in self._redacted])))
         return made
+
+
+def _uid_of(write: Write) -> str:
+    return write.record.uid if isinstance(write, Create | Adopt) else write.uid
+
+
+def _item_row(uid: str, item: Item) -> tuple[Any, ...]:
+    return uid, key_digest(item.key), kept(item.key), kept(item.kind), item.at, sealed(item), item.wakes, False
 
 
 def _record_or_damage(row: tuple[Any, ...]) -> RunRecord | RunDamaged:

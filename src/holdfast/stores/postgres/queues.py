@@ -127,12 +127,11 @@ class Documents:
         self._q = queries
         self._clock = clock
 
-    def get(self, kind: str, name: str) -> Document | None:
-        rows = self._link.ask(self._q["document"], (kept(kind), kept(name)))
-        return _document(self._link.place, rows[0]) if rows else None
-
-    def all(self, kind: str) -> list[Document]:
-        found = [_document(self._link.place, row) for row in self._link.ask(self._q["documents"], (kept(kind),))]
+    def all(self, kind: str, name: str | None = None) -> list[Document]:
+        """See `holdfast.stores.protocol.Store.documents`."""
+        query, names = ("documents", (kind,)) if name is None else ("document", (kind, name))
+        rows = self._link.ask(self._q[query], tuple(map(kept, names)))
+        found = [_document(self._link.place, row) for row in rows]
         return sorted(found, key=lambda document: document.name)
 
     def put(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:

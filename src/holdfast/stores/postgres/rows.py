@@ -184,7 +184,9 @@ def tag_digest(name: str, value: str) -> bytes:
     return sha256(f"{kept(name)}\x1f{kept(value)}".encode("utf-8", "replace")).digest()[:8]
 
 
-def page(queries: dict[str, str], filter: Filter, before: str | None, limit: int) -> tuple[str, list[Any]]:
+def page(
+    queries: dict[str, str], filter: Filter, before: str | None, limit: int, now: int = 0
+) -> tuple[str, list[Any]]:
     """The statement for a page of runs, newest first, and its values."""
     parts = []
     for one in each_status(filter):
@@ -194,7 +196,7 @@ def page(queries: dict[str, str], filter: Filter, before: str | None, limit: int
         else:
             bounds, limits = _within_index(column, one, before)
             one = replace(one, statuses=(), workflow=None, parent=None)
-        clauses, values = conditions(one)
+        clauses, values = conditions(queries, one, now)
         parts.append(([*bounds, *clauses], [*limits, *values]))
     order = "r.uid DESC" if column is None else f"r.{column} DESC, r.uid DESC"
     return newest_first(queries["record"], order, parts, limit, "%s")
@@ -207,7 +209,8 @@ def _indexed(filter: Filter) -> str | None:
     """
     given = {"status": filter.statuses, "workflow": filter.workflow is not None, "parent": filter.parent is not None}
     named = [column for column, there in given.items() if there]
-    return named[0] if len(named) == 1 and not filter.prefix else None
+    few = filter.prefix or filter.shares is not None or filter.orphaned
+    return named[0] if len(named) == 1 and not few else None
 
 
 def _within_index(column: str, filter: Filter, before: str | None) -> tuple[list[str], list[Any]]:
@@ -225,7 +228,9 @@ def _within_index(column: str, filter: Filter, before: str | None) -> tuple[list
     return clauses, values
 
 
-def page_of_tag(queries: dict[str, str], filter: Filter, before: str | None, limit: int) -> tuple[str, list[Any]]:
+def page_of_tag(
+    queries: dict[str, str], filter: Filter, before: str | None, limit: int, now: int
+) -> tuple[str, list[Any]]:
     """The same for runs with a tag: the newest ``limit`` of the tag are looked at, and which of them fit the filter.
 
     Each gives a row, which begins with its uid; the rest of it is empty if it does not fit. So how many are looked at,
@@ -234,14 +239,17 @@ def page_of_tag(queries: dict[str, str], filter: Filter, before: str | None, lim
     name, value = filter.tags[0]
     bounds, limits = within("uid", filter, before, "%s")
     newest = f"{queries['tagged']} {' '.join(f'AND {clause}' for clause in bounds)} ORDER BY uid DESC LIMIT %s"
-    clauses, values = conditions(filter)
+    clauses, values = conditions(queries, filter, now)
     fitting = f"{queries['record']} WHERE {' AND '.join(['r.uid = t.uid', *clauses])}"
     statement = f"SELECT t.uid, fit.* FROM ({newest}) t LEFT JOIN LATERAL ({fitting}) fit ON true ORDER BY t.uid DESC"
     return statement, [tag_digest(name, value), *limits, limit, *values]
 
 
-def conditions(filter: Filter) -> tuple[list[str], list[Any]]:
-    """A filter as conditions on ``r``, and the values for their placeholders."""
+def conditions(queries: dict[str, str], filter: Filter, now: int) -> tuple[list[str], list[Any]]:
+    """A filter as conditions on ``r``, and the values for their placeholders.
+
+    ``now`` is used where the statements take the time from a clock of a test, and not from the server.
+    """
     clauses: list[str] = []
     values: list[Any] = []
 
@@ -276,4 +284,9 @@ def conditions(filter: Filter) -> tuple[list[str], list[Any]]:
         add("r.created_at >= %s", filter.created_from)
     if filter.created_before is not None:
         add("r.created_at < %s", filter.created_before)
+    if filter.shares is not None:
+        add(queries["forks"], filter.shares)
+    if filter.orphaned:
+        orphans = queries["orphans"].replace("%(now)s", "%s")
+        add(f"r.n = ANY(ARRAY({orphans}))", *[now] * orphans.count("%s"))
     return clauses, values

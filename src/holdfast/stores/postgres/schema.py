@@ -29,7 +29,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
 
-PARTS = ("orphans", "levels", "entries", "insert_run", "stale")  # that stand in other statements
+PARTS = ("orphans", "ready", "waiting", "levels", "entries", "insert_run", "stale")  # that stand in other statements
 
 
 @lru_cache(maxsize=64)

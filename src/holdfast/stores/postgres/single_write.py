@@ -31,7 +31,7 @@ def made_alone(conn: Connection, queries: dict[str, str], write: Write, news: St
 
 
 def _statement(queries: dict[str, str], write: Write) -> Statement | None:
-    if not write.entries or not is_chain(write.entries):
+    if not isinstance(write, Create | Append) or not write.entries or not is_chain(write.entries):
         return None
     if isinstance(write, Create):
         if write.record.lineage:

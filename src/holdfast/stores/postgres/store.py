@@ -25,8 +25,6 @@ from holdfast.errors import (
     HoldfastError,
     InboxNotEmpty,
     RunDamaged,
-    RunExists,
-    RunNotFound,
     StoreDamaged,
     StoreError,
     StoreUnreachable,
@@ -43,11 +41,21 @@ from holdfast.kernel.model import (
     Filter,
     Item,
     Order,
+    Outlook,
+    Post,
     RunRecord,
     Status,
     Write,
 )
-from holdfast.kernel.rules import LIVE, Outcome, adoptable, check_takes, claimed, due_order, may_delete, settled, woken
+from holdfast.kernel.rules import (
+    LIVE,
+    Outcome,
+    claimed,
+    due_order,
+    each_deleted,
+    may_delete,
+    taken_item,
+)
 from holdfast.stores.postgres.append import Appending, Line, is_quiet, plain_of
 from holdfast.stores.postgres.batch import Batch
 from holdfast.stores.postgres.connections import (
@@ -73,7 +81,6 @@ from holdfast.stores.postgres.rows import (
     given,
     is_time,
     kept,
-    key_digest,
     listed,
     page,
     page_of_tag,
@@ -84,7 +91,7 @@ from holdfast.stores.postgres.single_write import made_alone
 from holdfast.stores.postgres.stuck_calls import patrol
 from holdfast.stores.postgres.url import settings_of
 from holdfast.stores.postgres.user_transaction import Host, PostgresGuest
-from holdfast.stores.sql_rows import item_of, sealed
+from holdfast.stores.sql_rows import item_of
 
 TABLES = ("run", "run_tag", "entry", "link", "inbox", "worker", "queue", "document")
 NO_NEWS = ("worker", "queue")  # a heartbeat is no news, and neither is a lock
@@ -153,6 +160,7 @@ class PostgresStore:
         self.drop()
 
     def drop(self) -> None:
+        """Give up all resources as a killed process does: nothing is written, and its leases end by themselves."""
         self._news.stop()
         self._link.close()
 
@@ -180,11 +188,6 @@ class PostgresStore:
             found.append(f"synchronous_commit is off by the options of the URL, {lost}; leave it out of them")
         return found
 
-    def lapse(self) -> int | None:
-        """See `holdfast.stores.protocol.Telling`."""
-        [(until,)] = self._link.ask(self._q["lapse"], self._at())
-        return None if until is None else int(until)
-
     @property
     def look_every(self) -> float:
         """See `holdfast.stores.protocol.Store`. Not all at the same moment, and seldom where one is told anyway."""
@@ -192,33 +195,25 @@ class PostgresStore:
 
     # --- records
 
-    def get(self, id: str) -> RunRecord | None:
-        return self._one("WHERE r.id = %s AND NOT r.hidden", kept(id))
-
-    def journal(self, uid: str) -> RunRecord | None:
-        return self._one("WHERE r.uid = %s", uid)
-
-    def _one(self, where: str, value: str) -> RunRecord | None:
-        rows = self._link.ask(f"{self._q['record']} {where}", (value,))
+    def get(self, id: str | None = None, *, uid: str | None = None) -> RunRecord | None:
+        where = "WHERE r.uid = %s" if uid is not None else "WHERE r.id = %s AND NOT r.hidden"
+        rows = self._link.ask(f"{self._q['record']} {where}", (kept(id or "") if uid is None else uid,))
         return record_of(rows[0]) if rows else None
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         if filter.tags:
             return self._find_tagged(filter, before, limit)
-        return [listed(row) for row in self._link.ask(*page(self._q, filter, before, limit))]
+        return [listed(row) for row in self._link.ask(*page(self._q, filter, before, limit, self.clock.now()))]
 
     def _find_tagged(self, filter: Filter, before: str | None, limit: int) -> list[RunRecord]:
         found: list[RunRecord] = []
         window = limit
         while True:
-            rows = self._link.ask(*page_of_tag(self._q, filter, before, window))
+            rows = self._link.ask(*page_of_tag(self._q, filter, before, window, self.clock.now()))
             found += [listed(row[1:]) for row in rows if row[1] is not None]
             if len(rows) < window or len(found) >= limit:
                 return found[:limit]
             before, window = rows[-1][0], min(window * 4, MOST)
-
-    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
-        return [listed(row) for row in self._link.ask(f"{self._q['record']} {self._q['forks']}", (uid, limit))]
 
     def counts(self, upto: int) -> dict[Status, int]:
         rows = self._link.ask(self._q["counts"], {"statuses": [str(status) for status in Status], "upto": upto})
@@ -230,29 +225,18 @@ class PostgresStore:
             raise StoreDamaged(self.place, "what it says of a worker was changed by hand; start that worker again")
         return [Enlisted(given(name), until, alive, running=alive) for name, until, alive in rows]
 
-    def orphans(self, limit: int = 100) -> list[RunRecord]:
-        found = f"{self._q['orphans']} LIMIT %(limit)s"
-        rows = self._link.ask(f"{self._q['record']} WHERE r.n = ANY(ARRAY({found}))", self._at(limit=limit))
-        return [listed(row) for row in rows]
-
-    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
+    def look(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> Outlook:
         names = {"queues": [kept(name) for name in set(queues)], "workflows": [kept(name) for name in workflows]}
-        each = f"({self._q['ready']}) UNION ALL ({self._q['waiting']})"
-        found = f"SELECT d.n FROM unnest(%(queues)s::text[]) q (name), LATERAL ({each}) d"
-        numbers = [row[0] for row in self._link.ask(found, self._at(limit=limit, **names))]
-        if not numbers:
-            return []
-        rows = self._link.ask(f"{self._q['record']} WHERE r.n = ANY(%s::bigint[])", (numbers,))
-        still = (record for record in map(listed, rows) if record.worker is None and record.status in _AWAITED)
-        return sorted(still, key=due_order)[:limit]
-
-    def next_wake(
-        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
-    ) -> int | None:
-        names = {"queues": queues, "workflows": workflows}
-        chosen = {key: None if some is None else [kept(name) for name in some] for key, some in names.items()}
-        rows = self._link.ask(self._q["next_wake"], {"after": after, **chosen})
-        return int(rows[0][0]) if rows else None
+        # In this order: what becomes due between two of them is found by both, and not by neither.
+        asked = [(self._q["lapse"], self._at()), (self._q["next_wake"], self._at(**names))]
+        if limit:
+            asked.append((self._q["due"], self._at(limit=limit, **names)))
+        [(lapse,)], wake, *due = self._link.call(lambda conn, again: together(conn, *asked))
+        numbers = [number for rows in due for (number,) in rows]
+        query = f"{self._q['record']} WHERE r.n = ANY(%s::bigint[])"
+        found = map(listed, self._link.ask(query, (numbers,)) if numbers else ())
+        still = (record for record in found if record.worker is None and record.status in _AWAITED)
+        return Outlook(sorted(still, key=due_order)[:limit], wake[0][0] if wake else None, lapse)
 
     def version(self) -> int:
         [(pulse, writing)] = self._link.ask(self._q["version"], (self._news_tables,))
@@ -282,14 +266,13 @@ class PostgresStore:
                 raise RunDamaged(given(id), problem)
         return [entry_of(uid, row) for row in rows]
 
-    def inbox(self, uid: str) -> list[Item]:
-        return items_of(uid, self._link.ask(self._q["inbox"], (uid,)))
-
-    def taken(self, uid: str) -> list[str]:
+    def inbox(self, uid: str, *, taken: bool = False) -> list[Item]:
+        if not taken:
+            return items_of(uid, self._link.ask(self._q["inbox"], (uid,)))
         keys = [key for (key,) in self._link.ask(self._q["taken"], (uid,))]
         if not all(type(key) is str for key in keys):
             raise RunDamaged(uid, "an inbox item was changed by hand; restore the run from a backup")
-        return sorted(map(given, keys))
+        return [taken_item(key) for key in sorted(map(given, keys))]
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
         if not batch:
@@ -336,7 +319,8 @@ class PostgresStore:
         outcomes = [batch.make(conn, write) for write in writes]
         statements = batch.statements()
         if statements:
-            commit(conn, statements, self._news.of())
+            [only] = writes if len(writes) == 1 else [None]
+            commit(conn, statements, self._news.of(only.uid if isinstance(only, Post) else None))
         return outcomes
 
     def transact(self, act: Callable[[psycopg.Connection[Any]], Append]) -> HoldfastError | None:
@@ -404,7 +388,7 @@ class PostgresStore:
             commit(conn, statements, self._news.of())
         else:
             conn.rollback()
-        assert not isinstance(outcome, RunRecord)
+        assert outcome is None or isinstance(outcome, HoldfastError)
         return outcome
 
     def _find(self, conn: Connection, write: Append) -> bool:
@@ -477,41 +461,11 @@ class PostgresStore:
     def _update(self, record: RunRecord) -> tuple[str, Any]:
         return self._q["update_run"], (*changing(record), record.uid)
 
-    def post(self, uid: str, item: Item) -> bool:
-        def act(conn: Connection, again: bool) -> bool:
-            _, rows, posted = begin(
-                conn,
-                (self._q["lock"], ([uid],)),
-                (f"{self._q['record']} WHERE r.uid = %s", (uid,)),
-                (self._q["posted"], (uid, key_digest(item.key))),
-            )
-            if posted:
-                return again and posted[0][0] == item.at  # it is the one of which no answer came
-            record = record_of(rows[0]) if rows else None
-            if record is None or record.hidden:
-                return False
-            check_takes(record)
-            statements = [self._items(uid, [item], [])]
-            if item.wakes and woken(record) is not record:
-                statements.append(self._update(woken(record)))
-            commit(conn, statements, self._news.of(uid))
-            return True
-
-        return self._link.call(act)
-
-    def _items(self, uid: str, items: Sequence[Item], taken: Sequence[str]) -> tuple[str, Any]:
-        rows: list[tuple[Any, ...]] = [
-            (key_digest(i.key), kept(i.key), kept(i.kind), i.at, sealed(i), i.wakes, False) for i in items
-        ]
-        rows += [(key_digest(key), kept(key), "taken", 0, None, False, True) for key in taken]
-        return self._q["post"], (*(list(column) for column in zip(*rows, strict=True)), uid)
-
-    def enlist(self, worker: str, lease: float) -> None:
-        self.beat(worker, lease)
-        self._enlisted.add(worker)
-        self._link.ask(f"{self._q['forget_the_dead']} RETURNING 1", self._at())
-
     def beat(self, worker: str, lease: float) -> None:
+        if not lease:
+            self._enlisted.discard(worker)
+            self._retire([worker])
+            return
         values = self._at(worker=kept(worker), lease=int(lease * 1_000_000), **self._stale())
         known = self._until.get(worker, 0)
         before, until, stale = self._learn(self._q["beat"], values)
@@ -519,6 +473,9 @@ class PostgresStore:
             self._link.unusable = REPLACED
             self._link.check_usable()
         self._until[worker] = max(until, self._until.get(worker, 0))
+        if worker not in self._enlisted:
+            self._enlisted.add(worker)
+            self._link.ask(f"{self._q['forget_the_dead']} RETURNING 1", self._at())
         try:
             if stale:
                 self._end_stale()
@@ -545,10 +502,6 @@ class PostgresStore:
         if isinstance(self.clock, ServerClock):
             self.clock.learn(asked, now, time.time_ns() // 1000)
         return others
-
-    def retire(self, worker: str) -> None:
-        self._enlisted.discard(worker)
-        self._retire([worker])
 
     def _retire(self, workers: list[str]) -> None:
         def act(conn: Connection, again: bool) -> None:
@@ -594,28 +547,31 @@ class PostgresStore:
     def backlog(self) -> dict[str, Backlog]:
         return backlog_of(self._link.ask(self._q["backlog"]))
 
-    def document(self, kind: str, name: str) -> Document | None:
-        return self._documents.get(kind, name)
-
-    def documents(self, kind: str) -> list[Document]:
-        return self._documents.all(kind)
+    def documents(self, kind: str, name: str | None = None) -> list[Document]:
+        return self._documents.all(kind, name)
 
     def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
         return self._documents.put(kind, name, value, expected)
 
     # --- whole runs
 
-    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
-        seen = self.journal(uid)
-        if seen is None or seen.hidden:
-            return False
-        chain = [uid, *(link.uid for link in reversed(seen.lineage))]
+    def delete(self, records: Sequence[RunRecord]) -> list[bool | HoldfastError]:
+        self._link.check_usable()
+        alone = [one for one in records if not one.lineage and one.worker is None]
+        gone = self._delete_many(alone) if len(alone) > 1 else set()
+        # Those that were not as expected, or are shared by forks, are looked at by themselves.
+        rest = iter(each_deleted([one for one in records if one.uid not in gone], self._delete))
+        return [one.uid in gone or next(rest) for one in records]
+
+    def _delete(self, expected: RunRecord) -> bool:
+        uid = expected.uid
+        chain = [uid, *(link.uid for link in reversed(expected.lineage))]
 
         def act(conn: Connection, again: bool) -> bool:
             record, alive = self._held(conn, self._q["lock_to_delete"], uid, *chain[1:])
             if record is None or record.hidden:
                 return again
-            if not may_delete(record, holder_alive=alive, expected=expected):
+            if not may_delete(record, expected, holder_alive=alive):
                 return False
             [rows] = together(conn, (self._q["chain"], {"uids": chain}))
             gone = unshared(chain, rows)
@@ -629,13 +585,10 @@ class PostgresStore:
 
         return self._link.call(act)
 
-    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        alone = [one for one in records if not one.lineage and one.worker is None]
-        uids = [one.uid for one in alone]
-        if not uids:
-            self._link.check_usable()
-            return set()
-        states = [(one.uid, one.epoch, one.seq, str(one.status)) for one in alone]
+    def _delete_many(self, records: Sequence[RunRecord]) -> set[str]:
+        """Delete those that are as they were read, that nobody holds and that no fork shares, in one statement."""
+        uids = [one.uid for one in records]
+        states = [(one.uid, one.epoch, one.seq, str(one.status)) for one in records]
 
         def act(conn: Connection, again: bool) -> set[str]:
             locked, there = begin(conn, (self._q["lock_to_sweep"], (uids,)), (self._q["which"], (uids,)))
@@ -644,55 +597,6 @@ class PostgresStore:
             [rows] = together(conn, (self._q["sweep"], (*columns, [n for (n,) in locked])))
             commit(conn, [(self._q["pulse"], ())], self._news.of())
             return {uid for (uid,) in rows} | before
-
-        return self._link.call(act)
-
-    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
-        def act(conn: Connection, again: bool) -> bool:
-            record, _ = self._held(conn, self._q["lock"], uid)
-            if record is None or record.key_blob != old:
-                return again and record is not None and (record.key_id, record.key_blob) == (key_id, key_blob)
-            commit(conn, [self._update(replace(record, key_id=key_id, key_blob=key_blob))])
-            return True
-
-        return self._link.call(act)
-
-    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        def act(conn: Connection, again: bool) -> None:
-            batch = Batch(self._q, [], again)
-            batch.begin(conn, record)
-            there = batch.records.get(record.uid)
-            same = again and isinstance(there, RunRecord) and there.hash == entries[-1].hash
-            if same and isinstance(there, RunRecord) and (there.status, there.hidden) == (record.status, record.hidden):
-                return  # it was made, and the answer was lost
-            if isinstance(there, RunDamaged):
-                raise RunExists(record.id)
-            replaces = adoptable(there, record, entries)
-            if not record.hidden and batch.ids.get(record.id, record.uid) != record.uid:
-                raise RunExists(record.id)
-            if any(link.uid not in batch.ancestors for link in record.lineage):
-                raise RunNotFound(record.id, "the run that it was forked from is not in this store")
-            if replaces:
-                batch.replace(record, entries)
-            else:
-                batch.insert(record, entries)
-            statements = batch.statements()
-            if items or taken:
-                statements.append(self._items(record.uid, items, taken))
-            commit(conn, statements, self._news.of())
-
-        self._link.call(act)
-
-    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
-        def act(conn: Connection, again: bool) -> bool:
-            record, _ = self._held(conn, self._q["lock"], uid)
-            [rows] = together(conn, (self._q["inbox"], (uid,)))
-            after = settled(record, items_of(uid, rows), epoch=epoch, here=here, mail=mail)
-            if after is None:
-                made = record is not None and (record.was is None if here is None else record.status is not Status.AWAY)
-                return again and made
-            commit(conn, [self._update(after)], self._news.of())
-            return True
 
         return self._link.call(act)
 

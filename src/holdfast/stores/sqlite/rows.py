@@ -190,8 +190,10 @@ def tagged(tags: Any, name: str, value: str) -> bool:
         return True
 
 
-def page(queries: dict[str, str], filter: Filter, before: str | None, limit: int) -> tuple[str, list[Any]]:
-    """The statement for a page of runs, newest first, and its values.
+def page(
+    queries: dict[str, str], filter: Filter, before: str | None, limit: int, holders: Sequence[Any] | None = None
+) -> tuple[str, list[Any]]:
+    """The statement for a page of runs, newest first, and its values; only of these holders, if they are given.
 
     If there is a tag, it is looked up first; unless it has a NUL, at which a text ends for SQLite's JSON.
     """
@@ -200,6 +202,12 @@ def page(queries: dict[str, str], filter: Filter, before: str | None, limit: int
         query, column = query.replace("FROM run r", queries["from_tag"]), "t.uid"
         first, given = ["t.name = ? AND t.value = ?"], [*by_tag]
     bounds, limits = within(column, filter, before, "?")
+    if holders is not None:
+        first, given = [*first, f"r.worker IN ({', '.join('?' * len(holders))})"], [*given, *holders]
+    if filter.shares is not None:
+        first, given = [*first, queries["forks"]], [*given, filter.shares]
+    if holders is not None or filter.shares is not None:
+        column = "+" + column  # they are few: what they are found by is another index than the one of this order
     found = [conditions(one) for one in each_status(filter)]
     parts = [([*first, *bounds, *clauses], [*given, *limits, *values]) for clauses, values in found]
     return newest_first(query, f"{column} DESC", parts, limit, "?")

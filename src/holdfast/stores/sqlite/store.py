@@ -20,18 +20,23 @@ from typing import Any, TypeGuard
 
 from msgspec.structs import replace
 
-from holdfast.errors import HoldfastError, RunDamaged, RunExists, RunNotFound, StoreDamaged
+from holdfast.errors import HoldfastError, Moved, RunDamaged, RunEnded, RunExists, RunNotFound, StoreDamaged
 from holdfast.kernel.clock import Clock, SystemClock
 from holdfast.kernel.model import (
+    Adopt,
     Append,
     Backlog,
     Create,
     Document,
+    EndMove,
     Enlisted,
     Entry,
     Filter,
     Item,
     Order,
+    Outlook,
+    Post,
+    Rewrap,
     RunRecord,
     Status,
     Write,
@@ -46,15 +51,16 @@ from holdfast.kernel.rules import (
     claimed,
     conflict,
     due_order,
+    each_deleted,
     end_refusal,
     ending,
     ends,
     is_chain,
     may_delete,
+    move_ended,
     new_version,
     refusal,
-    settled,
-    swept,
+    taken_item,
     woken,
 )
 from holdfast.stores.protocol import LOOK_EVERY
@@ -114,7 +120,7 @@ class SqliteStore(SqliteFile):
             if self._unusable is None:
                 with self._lock, self._read_lock:
                     for worker in self._locks.workers():
-                        self.retire(worker)
+                        self._retire(worker)
                     if self._presence is not None:
                         self._presence.leave()
         finally:
@@ -122,13 +128,9 @@ class SqliteStore(SqliteFile):
 
     # --- records
 
-    def get(self, id: str) -> RunRecord | None:
+    def get(self, id: str | None = None, *, uid: str | None = None) -> RunRecord | None:
         with self._reading() as db:
-            return self._by_id(db, id)
-
-    def journal(self, uid: str) -> RunRecord | None:
-        with self._reading() as db:
-            return self._by_uid(db, uid)
+            return self._by_id(db, id or "") if uid is None else self._by_uid(db, uid)
 
     def _by_id(self, db: sqlite3.Connection, id: str) -> RunRecord | None:
         """The record of a visible run. That there is none is said by two indexes."""
@@ -167,36 +169,30 @@ class SqliteStore(SqliteFile):
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
         with self._reading() as db:
-            rows = rows_of(db, *page(Q, filter, before, limit))
+            dead = self._dead_holders(db) if filter.orphaned else None
+            if dead == []:
+                return []
+            rows = rows_of(db, *page(Q, filter, before, limit, dead))
         return [listed(row) for row in rows]
 
-    def forks(self, uid: str, *, limit: int = 100) -> list[RunRecord]:
-        with self._reading() as db:
-            rows = rows_of(db, f"{Q['record']} {Q['forks']}", (uid, limit))
-        return [listed(row) for row in rows]
+    def _dead_holders(self, db: sqlite3.Connection) -> list[Any]:
+        return [worker for (worker,) in rows_of(db, Q["holders"]) if not self._alive(db, worker)]
 
     def counts(self, upto: int) -> dict[Status, int]:
         with self._reading() as db:
             return {status: db.execute(Q["count"], (status, upto)).fetchone()[0] for status in Status}
 
-    def orphans(self, limit: int = 100) -> list[RunRecord]:
-        with self._reading() as db:
-            found: list[RunRecord] = []
-            for (worker,) in rows_of(db, Q["holders"]):
-                if not self._alive(db, worker):
-                    rows = rows_of(db, f"{Q['record']} WHERE r.worker = ? LIMIT ?", (worker, limit - len(found)))
-                    found += [listed(row) for row in rows]
-        return found
-
-    def due(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> list[RunRecord]:
+    def look(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> Outlook:
         found: list[RunRecord] = []
+        now = self.clock.now()
         with self._reading() as db:
-            for queue in set(queues):
-                some = islice(due_in(db, queue, workflows, self.clock.now()), limit)
-                for one in list(some):
-                    found += [listed(row) for row in rows_of(db, f"{Q['record']} WHERE r.uid = ?", (one.uid,))]
+            for queue in set(queues) if limit else ():
+                for one in list(islice(due_in(db, queue, workflows, now), limit)):
+                    found += [listed(row) for row in rows_of(db, RECORD_BY_UID, (one.uid,))]
+            names = ", ".join("?" * len(queues)) or "NULL", ", ".join("?" * len(workflows)) or "NULL"
+            wake = db.execute(Q["next_wake"] % names, (now, *queues, *workflows)).fetchone()
         sound = (record for record in found if record.status is not Status.BLOCKED)
-        return sorted(sound, key=due_order)[:limit]
+        return Outlook(sorted(sound, key=due_order)[:limit], wake[0] if wake and type(wake[0]) is int else None)
 
     def take(self, order: Order) -> list[RunRecord]:
         with self._reading() as db:
@@ -222,18 +218,6 @@ class SqliteStore(SqliteFile):
             if type(oldest) is int:
                 found[queue]["oldest"] = oldest
         return {queue: Backlog(**counts) for queue, counts in found.items()}
-
-    def next_wake(
-        self, queues: Collection[str] | None = None, workflows: Collection[str] | None = None, *, after: int = 0
-    ) -> int | None:
-        ours, values = "", []
-        for column, names in (("queue", queues), ("workflow", workflows)):
-            if names is not None:
-                ours += f" AND +{column} IN ({', '.join('?' * len(names)) or 'NULL'})"
-                values += list(names)
-        with self._reading() as db:
-            row = db.execute(Q["next_wake"] % ours, (after, *values)).fetchone()
-        return row[0] if row and type(row[0]) is int else None
 
     # --- journals
 
@@ -268,17 +252,17 @@ class SqliteStore(SqliteFile):
         if found != max(hi - lo + 1, 0):
             raise RunDamaged(str(id), f"entries between {lo} and {hi} are missing; restore the run from a backup")
 
-    def inbox(self, uid: str) -> list[Item]:
+    def inbox(self, uid: str, *, taken: bool = False) -> list[Item]:
         with self._reading() as db:
-            return self._items(db, uid)
+            return self._items(db, uid, taken=taken)
 
-    def _items(self, db: sqlite3.Connection, uid: str) -> list[Item]:
+    def _items(self, db: sqlite3.Connection, uid: str, *, taken: bool = False) -> list[Item]:
         number = self._filled_inbox(db, uid)
         if number is None:
             return []
-        rows = rows_of(db, Q["inbox"], (number,))
+        rows = rows_of(db, Q["taken" if taken else "inbox"], (number,))
         check_inbox(db, number, uid)
-        return [item_of(uid, *row) for row in rows]
+        return [taken_item(taken_of(uid, *row)) if taken else item_of(uid, *row) for row in rows]
 
     def _filled_inbox(self, db: sqlite3.Connection, uid: str) -> int | None:
         """The number of the run, if its inbox ever had an item."""
@@ -286,15 +270,6 @@ class SqliteStore(SqliteFile):
         if row is None:
             return self._number_in(db, uid)
         return int(row[0]) if row[1] or row[2] else None
-
-    def taken(self, uid: str) -> list[str]:
-        with self._reading() as db:
-            number = self._filled_inbox(db, uid)
-            if number is None:
-                return []
-            rows = rows_of(db, Q["taken"], (number,))
-            check_inbox(db, number, uid)
-        return [taken_of(uid, *row) for row in rows]
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
         if len(batch) == 1 and self._append_alone(batch[0]):
@@ -333,11 +308,23 @@ class SqliteStore(SqliteFile):
         return [None] * len(writes)
 
     def _make(self, write: Write) -> Outcome:
-        """Carry out a write in the transaction. A run that is damaged fails by itself, not the batch it is in."""
+        """Make a write in the transaction. One that is refused fails by itself, not the batch it is in."""
         try:
-            return self._create(write) if isinstance(write, Create) else self._append(write)
-        except RunDamaged as damage:
-            return damage
+            match write:
+                case Create():
+                    return self._create(write)
+                case Append():
+                    return self._append(write)
+                case Post():
+                    return self._post(write.uid, write.item)
+                case EndMove():
+                    return self._end_move(write)
+                case Rewrap():
+                    return self._rewrap(write)
+                case Adopt():
+                    return self._adopt(write.record, write.entries, write.items, write.taken)
+        except (Moved, RunDamaged, RunEnded, RunExists, RunNotFound) as refused:
+            return refused
 
     def _append_alone(self, write: Write) -> bool:
         """Carry out a plain step, which is a single statement. False if it is none, or is refused."""
@@ -381,7 +368,7 @@ class SqliteStore(SqliteFile):
                 raise _Withdrawn
         if raised is not None:
             raise raised
-        assert not isinstance(outcome, RunRecord)
+        assert outcome is None or isinstance(outcome, HoldfastError)
         return outcome
 
     def join(self, connection: Any, *, awaited: bool) -> SqliteGuest:
@@ -442,8 +429,9 @@ class SqliteStore(SqliteFile):
             self._db.execute(Q["redact"], (payload, write.uid, seq))
 
     def _conflict(self, db: sqlite3.Connection, write: Write) -> HoldfastError | None:
-        if isinstance(write, Create):
+        if isinstance(write, Create | Adopt):
             return RunExists(write.record.id)
+        assert isinstance(write, Append)
         last = write.entries[-1]
         return conflict(write, [Entry(*row) for row in db.execute(Q["entry"], (write.uid, last.seq))])
 
@@ -476,43 +464,46 @@ class SqliteStore(SqliteFile):
         if record is not None and record.worker is not None:
             check_tail(self._db, self._guess(record.uid), record.id, record.seq)
 
-    def post(self, uid: str, item: Item) -> bool:
-        with self._writing():
-            record = self._current(uid)
-            if record is None or record.hidden:
-                return False
-            number = self._number(uid) or 0
-            if is_posted(self._db, number, item.key):
-                return False
-            check_takes(record)
-            values = (number, item.key, item.kind, item.at, sealed(item), item.wakes, 0)
-            if not self._db.execute(Q["post"], values).rowcount:
-                raise RunDamaged(record.id, f"the inbox item {item.key!r} is in one index and not in another; {REMEDY}")
-            if item.wakes and woken(record) is not record:
-                self._put(woken(record))
-            return True
+    def _post(self, uid: str, item: Item) -> bool:
+        record = self._current(uid)
+        if record is None or record.hidden:
+            return False
+        number = self._number(uid) or 0
+        if is_posted(self._db, number, item.key):
+            return False
+        check_takes(record)
+        values = (number, item.key, item.kind, item.at, sealed(item), item.wakes, 0)
+        if not self._db.execute(Q["post"], values).rowcount:
+            raise RunDamaged(record.id, f"the inbox item {item.key!r} is in one index and not in another; {REMEDY}")
+        if item.wakes and woken(record) is not record:
+            self._put(woken(record))
+        return True
 
-    def enlist(self, worker: str, lease: float) -> None:
+    def beat(self, worker: str, lease: float) -> None:
+        if not lease:
+            self._retire(worker)
+            return
+        if worker in self._locks.workers():
+            self._restore_locks(worker)
+        else:
+            self._enlist(worker)
+        with self._writing():
+            self._db.execute(Q["beat"], worker_row(worker, Term.of(self.clock, lease)))
+
+    def _enlist(self, worker: str) -> None:
+        """Take the lock of a new worker, and forget those whose processes have ended."""
         with self._translated():
             self._locks.hold(worker)
             gone = self._locks.ended()
         self._stamp_file()
-        with self._writing():
-            self._db.executemany(Q["retire"], [(name,) for name in gone])
-            self._beat(worker, lease)
+        if gone:
+            with self._writing():
+                self._db.executemany(Q["retire"], [(name,) for name in gone])
         with self._translated():
             for name in gone:
                 self._locks.release(name)
 
-    def beat(self, worker: str, lease: float) -> None:
-        self._restore_locks(worker)
-        with self._writing():
-            self._beat(worker, lease)
-
-    def _beat(self, worker: str, lease: float) -> None:
-        self._db.execute(Q["beat"], worker_row(worker, Term.of(self.clock, lease)))
-
-    def retire(self, worker: str) -> None:
+    def _retire(self, worker: str) -> None:
         with self._writing():
             self._db.execute(Q["retire"], (worker,))
         self._locks.release(worker)
@@ -534,10 +525,6 @@ class SqliteStore(SqliteFile):
 
     # --- documents
 
-    def document(self, kind: str, name: str) -> Document | None:
-        with self._reading() as db:
-            return self._document(db, kind, name)
-
     def _document(self, db: sqlite3.Connection, kind: str, name: str) -> Document | None:
         """A document. That there is none is said by two indexes."""
         row = db.execute(Q["document"], (kind, name)).fetchone()
@@ -549,8 +536,11 @@ class SqliteStore(SqliteFile):
                     raise StoreDamaged(self.place, f"{problem}; {REMEDY}")
         return document_of(kind, self.place, *row) if row else None
 
-    def documents(self, kind: str) -> list[Document]:
+    def documents(self, kind: str, name: str | None = None) -> list[Document]:
         with self._reading() as db:
+            if name is not None:
+                found = self._document(db, kind, name)
+                return [found] if found else []
             rows = rows_of(db, Q["documents"], (kind,))
             check_documents(db, self.place, kind)
         return [document_of(kind, self.place, *row) for row in rows]
@@ -569,25 +559,24 @@ class SqliteStore(SqliteFile):
 
     # --- whole runs
 
-    def delete(self, uid: str, *, expected: RunRecord | None = None) -> bool:
+    def delete(self, records: Sequence[RunRecord]) -> list[bool | HoldfastError]:
         with self._writing():
-            return self._delete(uid, expected)
+            return each_deleted(records, self._delete)
 
-    def sweep(self, records: Sequence[RunRecord]) -> set[str]:
-        with self._writing():
-            return swept(records, self._delete)
-
-    def _delete(self, uid: str, expected: RunRecord | None) -> bool:
-        record = self._current(uid)
+    def _delete(self, expected: RunRecord) -> bool:
+        record = self._current(expected.uid)
         if record is None or record.hidden:
             return False
         alive = record.worker is not None and self._alive(self._db, record.worker)
-        if not may_delete(record, holder_alive=alive, expected=expected):
+        if not may_delete(record, expected, holder_alive=alive):
             return False
+        chain = [record.uid, *(link.uid for link in reversed(record.lineage))]
+        for uid in chain[1:]:
+            self._current(uid)  # before anything is written: it may be damaged
         self._put(replace(record, hidden=True, worker=None))
-        self._db.execute("DELETE FROM inbox WHERE run = ?", (self._number(uid),))
-        for ancestor in (uid, *(link.uid for link in reversed(record.lineage))):
-            self._remove_if_unshared(ancestor)
+        self._db.execute("DELETE FROM inbox WHERE run = ?", (self._number(record.uid),))
+        for uid in chain:
+            self._remove_if_unshared(uid)
         return True
 
     def _remove_if_unshared(self, uid: str) -> None:
@@ -599,41 +588,37 @@ class SqliteStore(SqliteFile):
         self._db.execute("DELETE FROM link WHERE child = ?", (number,))
         self._db.execute("DELETE FROM run WHERE n = ?", (number,))
 
-    def rewrap(self, uid: str, old: bytes, key_id: str, key_blob: bytes) -> bool:
-        with self._writing():
-            record = self._current(uid)
-            if record is None or record.key_blob != old:
-                return False
-            self._put(replace(record, key_id=key_id, key_blob=key_blob))
-            return True
+    def _rewrap(self, write: Rewrap) -> bool:
+        record = self._current(write.uid)
+        if record is None or record.key_blob != write.old:
+            return False
+        self._put(replace(record, key_id=write.key_id, key_blob=write.key_blob))
+        return True
 
-    def adopt(self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]) -> None:
-        try:
-            with self._writing():
-                ancestors = [self._number(link.uid) for link in record.lineage]
-                if None in ancestors:
-                    raise RunNotFound(record.id, "the run that it was forked from is not in this store")
-                if adoptable(self._current(record.uid), record, entries):
-                    number = self._number(record.uid) or 0
-                    self._db.execute("DELETE FROM entry WHERE run = ?", (number,))
-                    self._db.execute("DELETE FROM inbox WHERE run = ?", (number,))
-                    self._put(record)
-                    self._add_entries(number, entries)
-                else:
-                    number = self._insert(record, entries, [n for n in ancestors if n is not None])
-                self._db.executemany(Q["post"], [(number, i.key, i.kind, i.at, sealed(i), i.wakes, 0) for i in items])
-                gone = [(number, key, "taken", 0, taken_seal(key), 0, 1) for key in taken]
-                self._db.executemany(Q["post"], gone)
-        except sqlite3.IntegrityError:
-            raise RunExists(record.id) from None
+    def _adopt(
+        self, record: RunRecord, entries: Sequence[Entry], items: Sequence[Item], taken: Sequence[str]
+    ) -> HoldfastError | None:
+        ancestors = [self._number(link.uid) for link in record.lineage]
+        if None in ancestors:
+            return RunNotFound(record.id, "the run that it was forked from is not in this store")
+        if adoptable(self._current(record.uid), record, entries):
+            number = self._number(record.uid) or 0
+            self._db.execute("DELETE FROM entry WHERE run = ?", (number,))
+            self._db.execute("DELETE FROM inbox WHERE run = ?", (number,))
+            self._put(record)
+            self._add_entries(number, entries)
+        else:
+            number = self._insert(record, entries, [n for n in ancestors if n is not None])
+        self._db.executemany(Q["post"], [(number, i.key, i.kind, i.at, sealed(i), i.wakes, 0) for i in items])
+        self._db.executemany(Q["post"], [(number, key, "taken", 0, taken_seal(key), 0, 1) for key in taken])
+        return None
 
-    def settle(self, uid: str, *, epoch: int, here: Status | None = None, mail: Collection[str] | None = None) -> bool:
-        with self._writing():
-            items = self._items(self._db, uid)
-            record = settled(self._current(uid), items, epoch=epoch, here=here, mail=mail)
-            if record is not None:
-                self._put(record)
-            return record is not None
+    def _end_move(self, write: EndMove) -> bool:
+        mail = {item.key: item.wakes for item in self._items(self._db, write.uid)}
+        record = move_ended(self._current(write.uid), write, mail)
+        if record is not None:
+            self._put(record)
+        return record is not None
 
 
 @contextmanager

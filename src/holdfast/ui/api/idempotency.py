@@ -22,6 +22,7 @@ from holdfast.engine.app import Holdfast
 from holdfast.errors import StoreDamaged
 from holdfast.kernel.clock import new_uid
 from holdfast.kernel.model import Document
+from holdfast.stores.protocol import find_document
 from holdfast.ui.api.problems import Refused
 
 KIND = "http request"
@@ -85,7 +86,7 @@ class Once:
     def _begin(self, name: str, wanted: str) -> _Kept | Given:
         """Take the key for a request; or give what the request gave, if it was carried out before."""
         while True:
-            known = self._store.document(KIND, name)
+            known = find_document(self._store, KIND, name)
             now = self._store.clock.now()
             if known is not None:
                 before = self._read(known)
@@ -116,7 +117,7 @@ class Once:
 
     def _put(self, name: str, own: _Kept, after: _Kept | None) -> None:
         """Replace or delete the document of a request, if it is still this server's."""
-        known = self._store.document(KIND, name)
+        known = find_document(self._store, KIND, name)
         if known is not None and self._read(known).uid == own.uid:
             value = msgspec.json.encode(after) if after is not None else None
             self._store.put_document(KIND, name, value, known.version)

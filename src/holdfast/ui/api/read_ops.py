@@ -159,13 +159,13 @@ def plan_rollback(call: Call[shapes.ToQuery, None]) -> shapes.Plan:
 def show_family(call: Plain) -> shapes.Family:
     """Show what it was forked from, its parent, children and forks."""
     store, record = call.hf.client.store, call.record()
-    parent = store.journal(record.parent) if record.parent is not None else None
+    parent = store.get(uid=record.parent) if record.parent is not None else None
     return shapes.Family(
         run=call.view(),
         forked_from=[shapes.Point(link.id, link.upto) for link in record.lineage],
         parent=call.views([parent])[0] if parent is not None and not parent.hidden else None,
         children=call.views(store.find(Filter(parent=record.uid), limit=KIN)),
-        forks=call.views(store.forks(record.uid, limit=KIN)),
+        forks=call.views(store.find(Filter(shares=record.uid), limit=KIN)),
     )
 
 

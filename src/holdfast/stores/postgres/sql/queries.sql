@@ -173,6 +173,9 @@ SELECT w.n FROM {levels}, LATERAL (
     ORDER BY wake_at, uid LIMIT %(limit)s
 ) w
 
+-- name: due
+SELECT d.n FROM unnest(%(queues)s::text[]) q (name), LATERAL (({ready}) UNION ALL ({waiting})) d
+
 -- name: take_due
 -- Those that somebody else is about to take are passed over. What a full lane has need not be looked at.
 SELECT d.n FROM unnest(%(queues)s::text[]) q (name), LATERAL (
@@ -217,8 +220,7 @@ SELECT r.queue, r.worker, r.lane FROM {schema}.run r JOIN {schema}.worker w ON w
 WHERE r.queue = ANY(%(queues)s::text[]) AND r.worker IS NOT NULL AND NOT r.hidden AND w.until > {now}
 
 -- name: forks
-WHERE r.n IN (SELECT l.child FROM {schema}.link l JOIN {schema}.run a ON a.n = l.ancestor WHERE a.uid = %s) AND NOT r.hidden
-ORDER BY r.uid DESC LIMIT %s
+r.n IN (SELECT l.child FROM {schema}.link l JOIN {schema}.run a ON a.n = l.ancestor WHERE a.uid = %s)
 
 -- name: counts
 -- By rows in the order of the index, so that a status that few runs have is not looked for among all of them.
@@ -257,9 +259,8 @@ DELETE FROM {schema}.document WHERE kind = %s AND name = %s AND version = %s RET
 
 -- name: next_wake
 SELECT wake_at FROM {schema}.run
-WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND NOT hidden AND wake_at > %(after)s
-AND (%(queues)s::text[] IS NULL OR queue = ANY(%(queues)s::text[]))
-AND (%(workflows)s::text[] IS NULL OR workflow = ANY(%(workflows)s::text[]))
+WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND NOT hidden AND wake_at > (SELECT {now})
+AND queue = ANY(%(queues)s::text[]) AND workflow = ANY(%(workflows)s::text[])
 ORDER BY wake_at LIMIT 1
 
 -- name: orphans
@@ -308,14 +309,15 @@ WHERE r.uid = %s AND NOT i.taken ORDER BY i.n
 SELECT i.key FROM {schema}.inbox i JOIN {schema}.run r ON r.n = i.run WHERE r.uid = %s AND i.taken ORDER BY i.key
 
 -- name: posted
-SELECT i.at FROM {schema}.inbox i JOIN {schema}.run r ON r.n = i.run WHERE r.uid = %s AND i.digest = %s
+SELECT p.uid, p.digest, i.at FROM unnest(%b::text[], %b::bytea[]) AS p (uid, digest)
+JOIN {schema}.run r ON r.uid = p.uid JOIN {schema}.inbox i ON i.run = r.n AND i.digest = p.digest
 
 -- name: post
 INSERT INTO {schema}.inbox (run, digest, key, kind, at, payload, wakes, taken)
 SELECT r.n, i.digest, i.key, i.kind, i.at, i.payload, i.wakes, i.taken
-FROM unnest(%b::bytea[], %b::text[], %b::text[], %b::bigint[], %b::bytea[], %b::boolean[], %b::boolean[])
-     WITH ORDINALITY AS i (digest, key, kind, at, payload, wakes, taken, place)
-JOIN {schema}.run r ON r.uid = %s ORDER BY i.place
+FROM unnest(%b::text[], %b::bytea[], %b::text[], %b::text[], %b::bigint[], %b::bytea[], %b::boolean[], %b::boolean[])
+     WITH ORDINALITY AS i (uid, digest, key, kind, at, payload, wakes, taken, place)
+JOIN {schema}.run r ON r.uid = i.uid ORDER BY i.place
 RETURNING nextval({pulse})
 
 -- name: alive

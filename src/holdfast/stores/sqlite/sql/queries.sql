@@ -83,8 +83,8 @@ WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND hidden = 0
 
 -- name: next_wake
 SELECT wake_at FROM run INDEXED BY run_wakes
-WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND hidden = 0 AND wake_at > ?%s
-ORDER BY wake_at LIMIT 1
+WHERE queue IS NOT NULL AND status = 'waiting' AND worker IS NULL AND hidden = 0 AND wake_at > ?
+AND +queue IN (%s) AND +workflow IN (%s) ORDER BY wake_at LIMIT 1
 
 -- name: run_number
 SELECT n FROM run WHERE uid = ?
@@ -142,8 +142,7 @@ ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = exclude
 DELETE FROM document WHERE kind = ? AND name = ?
 
 -- name: forks
-WHERE r.n IN (SELECT l.child FROM link l JOIN run a ON a.n = l.ancestor WHERE a.uid = ?) AND r.hidden = 0
-ORDER BY r.uid DESC LIMIT ?
+r.n IN (SELECT l.child FROM link l JOIN run a ON a.n = l.ancestor WHERE a.uid = ?)
 
 -- name: workers
 SELECT name, until, boot, ends, checksum FROM worker ORDER BY name
