@@ -64,6 +64,7 @@ FOR_USERS = {
 }
 
 ALIASES = {
+    "Each": "Iterator",
     "HeldRun": "Run",
     "OpenStore": "Holdfast",
     "RunHandle": "Run",
@@ -71,6 +72,7 @@ ALIASES = {
     "Named": "str | Callable[..., Any]",
     "Point": "int | Literal['failure'] | None",
     "Predicate": "Callable[[Any], bool]",
+    "R_co": "R",
 }
 
 OWN = frozenset({"client", "held", "perform"})  # what Holdfast's own modules use of a handle
@@ -159,9 +161,14 @@ def bare(annotation: Any) -> str:
     return re.sub(r"\w+", lambda word: ALIASES.get(word[0], word[0]), text)
 
 
+def shown_with(cls: type) -> list[type]:
+    """The class, and before it what it shares with its async twin, if that is a class of its own."""
+    return [one for one in reversed(cls.__mro__) if one is cls or (one.__name__ == "BaseRun" and cls.__name__ == "Run")]
+
+
 def members(cls: type) -> Iterator[tuple[str, Any]]:
     """The public operations, methods and properties of a class, in the order of the code."""
-    for name, member in vars(cls).items():
+    for name, member in [pair for one in shown_with(cls) for pair in vars(one).items()]:
         if (
             not name.startswith("_")
             and name not in OWN
@@ -181,9 +188,10 @@ def is_property(member: Any) -> bool:
 
 def attributes_of(cls: type) -> Iterator[tuple[str, str]]:
     """The public attributes that the constructor of the class sets, with their types."""
-    if "__init__" not in vars(cls):
+    made = next((vars(one)["__init__"] for one in shown_with(cls) if "__init__" in vars(one)), None)
+    if made is None:
         return
-    source = textwrap.dedent(inspect.getsource(vars(cls)["__init__"]))
+    source = textwrap.dedent(inspect.getsource(made))
     [constructor] = ast.parse(source).body
     assert isinstance(constructor, ast.FunctionDef)
     given = {argument.arg: argument.annotation for argument in (*constructor.args.args, *constructor.args.kwonlyargs)}
@@ -234,9 +242,8 @@ def described(name: str, thing: Any) -> Iterator[str]:
 
 def described_class(name: str, cls: type) -> Iterator[str]:
     yield f"## `{name}`\n\n{paragraph(cls)}\n"
-    bases = [base.__name__ for base in cls.__bases__]
-    if inherited := [base for base in bases if base in ("Holdfast", "Queue", "Run", "Schedule")]:
-        yield f"It has all that [`{inherited[0]}`](#{inherited[0].lower()}) has.\n"
+    if name.startswith("Async") and (twin := name.removeprefix("Async")) != "Holding":
+        yield f"It has all that [`{twin}`](#{twin.lower()}) has.\n"
     if more := rest(cls):
         yield f"{more}\n"
     shown = FOR_USERS.get(name)

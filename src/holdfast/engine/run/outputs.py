@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.held_run import HeldRun
-from holdfast.engine.access.operations import Listen, Op, Read, drive, drive_async
+from holdfast.engine.access.operations import Each, Listen, Op, Read, drive, drive_async
 from holdfast.engine.argument_checks import check_history_page, check_seq, check_texts
 from holdfast.engine.workflow.outcomes import Unwind
 from holdfast.kernel.fold import name_in
@@ -63,7 +63,7 @@ def stretches(seqs: list[int]) -> list[tuple[int, int]]:
     return found
 
 
-def follow(run: HeldRun, stream: str = "output", *, after: int | None = None) -> Any:
+def follow(run: HeldRun, stream: str = "output", *, after: int | None = None) -> Each[Any]:
     """The values of a stream as they come, until the run has ended: ``for value in run.follow()``.
 
     In async code: ``async for value in run.follow()``. ``after`` is the ``seq`` to go on from.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from holdfast.codec import patch
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.journal_reader import Saved
-from holdfast.engine.access.operations import Listen, Op, Read, drive, drive_async
+from holdfast.engine.access.operations import Each, Listen, Op, Read, drive, drive_async
 from holdfast.engine.argument_checks import check_history_page, check_seq
 from holdfast.engine.run.checkpoint import Checkpoint, StepsAt
 from holdfast.engine.workflow.declare import state_type
@@ -23,7 +23,7 @@ CHUNK = 200  # entries that are read at a time
 T = TypeVar("T")
 
 
-def events(run: HeldRun, *, after: int | None = None) -> Any:
+def events(run: HeldRun, *, after: int | None = None) -> Each[EntryContents]:
     """The run's entries as they are written, until it has ended: ``for event in run.events()``.
 
     In async code: ``async for event in run.events()``. ``after`` is the ``seq`` to go on from. Of a save is told what
@@ -32,7 +32,7 @@ def events(run: HeldRun, *, after: int | None = None) -> Any:
     return _stream(run, after, _event)
 
 
-def states(run: HeldRun, *, after: int | None = None) -> Any:
+def states(run: HeldRun, *, after: int | None = None) -> Each[Checkpoint]:
     """The checkpoints that the run saves, as it does so, until it has ended: ``for checkpoint in run.states()``.
 
     In async code: ``async for checkpoint in run.states()``. ``after`` is the ``seq`` to go on from.
@@ -60,7 +60,7 @@ def entries(run: HeldRun, *, limit: int = 100, after: str | None = None) -> Op[P
     return Page(tuple(found), str(min(last, newest)) if last < newest else None)
 
 
-def _stream(run: HeldRun, after: int | None, make: Callable[[Reader, str, Entry], T | None]) -> Any:
+def _stream(run: HeldRun, after: int | None, make: Callable[[Reader, str, Entry], T | None]) -> Each[T]:
     check_seq("after", 0 if after is None else after)
     reader = Reader(run, -1 if after is None else after)
     return _each_async(reader, make) if run.is_async else _each(reader, make)

@@ -10,9 +10,22 @@ import inspect
 import sys
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    TypeVarTuple,
+    cast,
+    get_type_hints,
+    overload,
+)
 
 from msgspec import Struct
 
@@ -29,7 +42,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 F = TypeVar("F", bound=Callable[..., Any])
 
 current_scope: ContextVar[Scope | None] = ContextVar("holdfast_scope", default=None)
@@ -56,7 +72,7 @@ class Retry(Struct, frozen=True):
         return seconds * (0.5 + chance / 2) if self.jitter else seconds
 
 
-class StepFunction(Generic[P, R]):
+class StepFunction(Generic[P, R_co]):
     """A function whose calls inside a run are checkpointed. What was declared of it are its attributes."""
 
     name: str
@@ -73,7 +89,7 @@ class StepFunction(Generic[P, R]):
     check_args: bool = True
     transactional: bool = False
 
-    def __init__(self, function: Callable[P, R], name: str) -> None:
+    def __init__(self, function: Callable[P, R_co], name: str) -> None:
         self.function = function
         self.name = name
         self.is_async = inspect.iscoroutinefunction(function)
@@ -99,7 +115,7 @@ class StepFunction(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<step {self.name}>"
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         scope = current_scope.get()
         if scope is None:
             if driving:
@@ -108,7 +124,7 @@ class StepFunction(Generic[P, R]):
         return scope.call(self, args, kwargs)  # type: ignore[no-any-return]
 
     @overload
-    def __get__(self, instance: None, owner: type) -> StepFunction[P, R]: ...
+    def __get__(self, instance: None, owner: type) -> StepFunction[P, R_co]: ...
     @overload
     def __get__(self: StepFunction[Concatenate[S, Q], R], instance: S, owner: type) -> StepFunction[Q, R]: ...
     def __get__(self, instance: Any, owner: type) -> Any:
@@ -119,8 +135,8 @@ class StepFunction(Generic[P, R]):
         bound = self.function.__get__(instance, owner)
         return self._changed(function=bound, __wrapped__=bound, _signature=None)
 
-    def _changed(self, **changes: Any) -> StepFunction[..., R]:
-        copy: StepFunction[..., R] = object.__new__(StepFunction)
+    def _changed(self, **changes: Any) -> StepFunction[..., R_co]:
+        copy: StepFunction[..., R_co] = object.__new__(StepFunction)
         copy.__dict__.update(self.__dict__)
         copy.__dict__.update(changes)
         copy.settle_options()
@@ -133,7 +149,7 @@ class StepFunction(Generic[P, R]):
         target: str | None = None,
         timeout: float | None = None,
         check_args: bool | None = None,
-    ) -> StepFunction[P, R]:
+    ) -> StepFunction[P, R_co]:
         """The same step with something said for one call: ``charge.options(key=tool_use_id)(order)``."""
         check_texts(key=key, target=target)
         check_options(timeout=timeout)
@@ -146,9 +162,23 @@ class StepFunction(Generic[P, R]):
             raise UsageError(f"step {self.name} is transactional, and done in one go; it takes no timeout")
         given = {"key": key, "target": target, "timeout": timeout, "check_args": check_args}
         changes = {name: value for name, value in given.items() if value is not None}
-        return cast(StepFunction[P, R], self._changed(**changes))
+        return cast(StepFunction[P, R_co], self._changed(**changes))
 
-    def undo(self, function: F) -> F:
+    @overload
+    def undo(  # type: ignore[misc, overload-overlap]
+        self: Callable[[*Ts], Coroutine[Any, Any, T]], function: Callable[[T, *Ts], S], /
+    ) -> Callable[[T, *Ts], S]: ...
+    @overload
+    def undo(self: Callable[[*Ts], T], function: Callable[[T, *Ts], S], /) -> Callable[[T, *Ts], S]: ...
+    @overload
+    def undo(
+        self: StepFunction[P, Coroutine[Any, Any, T]], function: Callable[Concatenate[T, P], S], /
+    ) -> Callable[Concatenate[T, P], S]: ...
+    @overload
+    def undo(
+        self: StepFunction[P, T], function: Callable[Concatenate[T, P], S], /
+    ) -> Callable[Concatenate[T, P], S]: ...
+    def undo(self, function: Any, /) -> Any:
         """Declare what takes the step back; a rollback calls it with the step's result, then its arguments."""
         _check_own_name(self, function)
         check_signature(function, self.name, self.given())
@@ -259,12 +289,12 @@ class Edited(Struct, frozen=True):
     tree: dict[str, Any] | None = None
 
 
-class Workflow(Generic[P, R]):
+class Workflow(Generic[P, R_co]):
     """A function whose runs are durable."""
 
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[P, Any],
         *,
         name: str,
         version: str | None = None,
@@ -315,24 +345,28 @@ class Workflow(Generic[P, R]):
         """Name and version, for people."""
         return self.name if self.version is None else f"{self.name} (version {self.version})"
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         scope = current_scope.get()
         given = args if self.instance is None else (self.instance, *args)
         if scope is None:
-            return self.function(*given, **kwargs)
+            return self.function(*given, **kwargs)  # type: ignore[no-any-return]
         return scope.child(self, given, kwargs)  # type: ignore[no-any-return]
 
     @overload
-    def __get__(self, instance: None, owner: type) -> Workflow[P, R]: ...
+    def __get__(self, instance: None, owner: type) -> Workflow[P, R_co]: ...
     @overload
     def __get__(self: Workflow[Concatenate[S, Q], R], instance: S, owner: type) -> Workflow[Q, R]: ...
     def __get__(self, instance: Any, owner: type) -> Any:
         """Of a method: the same for one object, which is stored with the run as its first argument."""
         if instance is None:
             return self
-        bound: Workflow[..., R] = object.__new__(Workflow)
+        bound: Workflow[..., R_co] = object.__new__(Workflow)
         bound.__dict__.update(self.__dict__, instance=instance)
         return bound
+
+    if TYPE_CHECKING:
+
+        def _returns(self) -> R_co: ...
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments as they are stored: by position where possible. Raises `UsageError` if they do not fit."""
@@ -348,6 +382,33 @@ class Workflow(Generic[P, R]):
         if self._types is None:
             self._types = annotations_of(self.function)
         return self._types
+
+
+if TYPE_CHECKING:
+
+    class AsyncWorkflow(Workflow[P, R_co]):
+        """To type checkers, a workflow whose calls are awaited."""
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...  # type: ignore[override]
+        @overload
+        def __get__(self, instance: None, owner: type) -> AsyncWorkflow[P, R_co]: ...
+        @overload
+        def __get__(self: AsyncWorkflow[Concatenate[S, Q], R], instance: S, owner: type) -> AsyncWorkflow[Q, R]: ...
+        def __get__(self, instance: Any, owner: type) -> Any: ...
+
+    class Takes(Protocol[*Ts, R_co]):
+        """To type checkers, a workflow that takes these arguments by position, and whose runs return this."""
+
+        def __call__(self, *args: *Ts) -> Any: ...
+        def _returns(self) -> R_co: ...
+
+    class Declare(Protocol):
+        """To type checkers, a decorator that makes a workflow of a function."""
+
+        @overload
+        def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncWorkflow[P, R]: ...
+        @overload
+        def __call__(self, function: Callable[P, R], /) -> Workflow[P, R]: ...
 
 
 def annotations_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -388,6 +449,8 @@ def registered_names() -> frozenset[str]:
 
 
 @overload
+def workflow(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncWorkflow[P, R]: ...
+@overload
 def workflow(function: Callable[P, R], /) -> Workflow[P, R]: ...
 @overload
 def workflow(
@@ -396,7 +459,7 @@ def workflow(
     version: str | None = None,
     on_failure: Literal["fail", "rollback"] = "fail",
     deadline: float | None = None,
-) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
+) -> Declare: ...
 def workflow(
     function: Callable[..., Any] | None = None,
     /,
