@@ -97,7 +97,7 @@ def test_no_backend_imports_another() -> None:
 
 
 def test_nothing_but_the_command_line_imports_the_page_or_the_importers() -> None:
-    leaves = ("holdfast.aio", "holdfast.ui", "holdfast.importers", "holdfast.integrations", "holdfast.testing")
+    leaves = ("holdfast.ui", "holdfast.importers", "holdfast.integrations", "holdfast.testing")
     allowed = {("holdfast.importers", "holdfast.integrations")}  # the importer of LangGraph's checkpoints
 
     def leaf(module: str) -> str | None:

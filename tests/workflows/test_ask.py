@@ -13,7 +13,8 @@ import pydantic
 import pytest
 
 import holdfast
-from holdfast import AnswerRefused, Field, Holdfast, QuestionClosed, Run, TimedOut, UsageError, ask, step, workflow
+from holdfast import AnswerRefused, Field, Holdfast, Run, TimedOut, UsageError, ask, step, workflow
+from holdfast.errors import QuestionClosed
 from holdfast.kernel.model import Status
 from holdfast.testing import ManualClock
 

@@ -197,11 +197,12 @@ class Holdfast(Operable, Sync):
     # --- workflows
 
     queue = Operation(queues.queue)
-    list_queues = Operation(queues.list_queues)
+    queues = Operation(queues.queues)
     if not TYPE_CHECKING:
         schedule = Operation(schedules.schedule)
     get_schedule = Operation(schedules.get_schedule)
     schedules = Operation(schedules.schedules)
+    workers = Operation(finding.workers)
 
     def work(
         self,

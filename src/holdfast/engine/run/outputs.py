@@ -24,7 +24,10 @@ CHUNK = 200  # entries that are read at a time
 
 
 def outputs(run: HeldRun, stream: str | None = None, *, limit: int = 100, after: str | None = None) -> Op[Page[Output]]:
-    """What the workflow emitted so far, oldest first: one stream (``"notes"`` for its notes), or all of them."""
+    """The values that the workflow has emitted, oldest first: of one stream, or of all.
+
+    ``"notes"`` is the stream of its notes.
+    """
     check_texts(stream=stream)
     check_history_page(limit, after, None)
     found: list[Output] = []
@@ -64,9 +67,9 @@ def stretches(seqs: list[int]) -> list[tuple[int, int]]:
 
 
 def follow(run: HeldRun, stream: str = "output", *, after: int | None = None) -> Each[Any]:
-    """The values of a stream as they come, until the run has ended: ``for value in run.follow()``.
+    """Yield the values of a stream as the workflow emits them, until the run has ended.
 
-    In async code: ``async for value in run.follow()``. ``after`` is the ``seq`` to go on from.
+    Iterate it with ``for``, in async code with ``async for``. ``after`` is the ``seq`` to continue after.
     """
     check_texts(stream=stream)
     check_seq("after", 0 if after is None else after)

@@ -24,18 +24,18 @@ T = TypeVar("T")
 
 
 def events(run: HeldRun, *, after: int | None = None) -> Each[EntryContents]:
-    """The run's entries as they are written, until it has ended: ``for event in run.events()``.
+    """Yield the run's entries as they are written, until it has ended.
 
-    In async code: ``async for event in run.events()``. ``after`` is the ``seq`` to go on from. Of a save is told what
-    comes next; the states themselves are given by `states`.
+    Iterate it with ``for``, in async code with ``async for``. ``after`` is the ``seq`` to continue after. The entry of
+    a save says what comes next and leaves out the state; `states` yields the states.
     """
     return _stream(run, after, _event)
 
 
 def states(run: HeldRun, *, after: int | None = None) -> Each[Checkpoint]:
-    """The checkpoints that the run saves, as it does so, until it has ended: ``for checkpoint in run.states()``.
+    """Yield the run's checkpoints as it saves them, until it has ended.
 
-    In async code: ``async for checkpoint in run.states()``. ``after`` is the ``seq`` to go on from.
+    Iterate it with ``for``, in async code with ``async for``. ``after`` is the ``seq`` to continue after.
     """
     return _stream(run, after, _checkpoint)
 
@@ -43,8 +43,7 @@ def states(run: HeldRun, *, after: int | None = None) -> Each[Checkpoint]:
 def entries(run: HeldRun, *, limit: int = 100, after: str | None = None) -> Op[Page[EntryContents]]:
     """The run's entries with what they say, oldest first, also those that a rollback abandoned.
 
-    Of a save is told what comes next, and not the state. One that cannot be read any longer, because it was erased,
-    says that it was.
+    The entry of a save says what comes next and leaves out the state. An erased entry says that it was erased.
     """
     check_history_page(limit, after, None)
     record, pending = yield from run.pending()

@@ -208,7 +208,7 @@ def _changed(before: Settings, given: dict[str, Any], now: int) -> Settings:
     return replace(after, tokens=float(after.rate[0]), at=now) if after.rate else replace(after, tokens=0.0, at=0)
 
 
-def list_queues(client: Client) -> Op[tuple[QueueInfo, ...]]:
+def queues(client: Client) -> Op[tuple[QueueInfo, ...]]:
     """All queues that something is set about, or that have runs which have not ended; by name."""
     settings = yield Read(read_settings, client.store)
     backlog = yield Read(client.store.backlog)
