@@ -54,6 +54,7 @@ check: $(READY) ## 1 min | lint, formatting and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: $(READY) ## put the code into the form that `make check` wants
 	$(BIN)/ruff check --fix .

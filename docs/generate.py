@@ -35,10 +35,31 @@ ORDER = [
     "Graph", "END", "NodeContext", "append", "add", "merge", "union", "keep_last", "quorum",
     "ask", "sleep", "receive", "send", "gather", "map", "first", "timeout", "now", "random", "uuid", "note", "emit",
     "patched", "continue_as_new", "this_run", "this_step", "StepNow", "Done", "Secret", "StepFunction", "Workflow",
-    "Queue", "QueueInfo", "Schedule", "ScheduleInfo", "MoveReport", "LeftBehind", "Checkpoint", "Status", "Keyring",
+    "Queue", "QueueInfo", "Schedule", "ScheduleInfo", "WorkerInfo", "MoveReport", "Checkpoint", "Status", "Keyring",
     "undo_function",
 ]
 # fmt: on
+
+# The sections of the page that shows everything at once. A class that is named in EXPANDED is shown with its methods.
+# fmt: off
+SURFACE = {
+    "A store": ["open", "Holdfast", "AsyncHoldfast"],
+    "A run": ["Run", "AsyncRun"],
+    "Queues and schedules": ["Queue", "AsyncQueue", "Schedule", "AsyncSchedule"],
+    "Declare": ["workflow", "step", "Workflow", "StepFunction", "Done", "undo_function"],
+    "In a workflow": [
+        "ask", "sleep", "receive", "send", "gather", "map", "first", "timeout", "aio", "now", "random", "uuid", "note",
+        "emit", "patched", "continue_as_new", "this_run", "this_step", "StepNow",
+    ],
+    "Graphs": ["Graph", "END", "NodeContext", "append", "add", "merge", "union", "keep_last", "quorum"],
+    "Given and returned": [
+        "Status", "Page", "RunInfo", "Checkpoint", "EntryInfo", "EntryContents", "StepInfo", "Effect", "Output",
+        "Question", "Field", "Activity", "RollbackPlan", "RollbackReport", "AuditReport", "MoveReport", "QueueInfo",
+        "ScheduleInfo", "WorkerInfo", "Secret", "Keyring",
+    ],
+}
+# fmt: on
+EXPANDED = ("Holdfast", "Run", "Queue", "Schedule", "Graph")
 
 # Made by the user, or by a decorator: what else they have is not for users.
 FOR_USERS = {
@@ -64,6 +85,7 @@ FOR_USERS = {
 }
 
 ALIASES = {
+    "Each": "Iterator",
     "HeldRun": "Run",
     "OpenStore": "Holdfast",
     "RunHandle": "Run",
@@ -71,6 +93,7 @@ ALIASES = {
     "Named": "str | Callable[..., Any]",
     "Point": "int | Literal['failure'] | None",
     "Predicate": "Callable[[Any], bool]",
+    "R_co": "R",
 }
 
 OWN = frozenset({"client", "held", "perform"})  # what Holdfast's own modules use of a handle
@@ -159,9 +182,14 @@ def bare(annotation: Any) -> str:
     return re.sub(r"\w+", lambda word: ALIASES.get(word[0], word[0]), text)
 
 
+def shown_with(cls: type) -> list[type]:
+    """The class, and before it what it shares with its async twin, if that is a class of its own."""
+    return [one for one in reversed(cls.__mro__) if one is cls or (one.__name__ == "BaseRun" and cls.__name__ == "Run")]
+
+
 def members(cls: type) -> Iterator[tuple[str, Any]]:
     """The public operations, methods and properties of a class, in the order of the code."""
-    for name, member in vars(cls).items():
+    for name, member in [pair for one in shown_with(cls) for pair in vars(one).items()]:
         if (
             not name.startswith("_")
             and name not in OWN
@@ -181,9 +209,10 @@ def is_property(member: Any) -> bool:
 
 def attributes_of(cls: type) -> Iterator[tuple[str, str]]:
     """The public attributes that the constructor of the class sets, with their types."""
-    if "__init__" not in vars(cls):
+    made = next((vars(one)["__init__"] for one in shown_with(cls) if "__init__" in vars(one)), None)
+    if made is None:
         return
-    source = textwrap.dedent(inspect.getsource(vars(cls)["__init__"]))
+    source = textwrap.dedent(inspect.getsource(made))
     [constructor] = ast.parse(source).body
     assert isinstance(constructor, ast.FunctionDef)
     given = {argument.arg: argument.annotation for argument in (*constructor.args.args, *constructor.args.kwonlyargs)}
@@ -210,7 +239,8 @@ def explained(cls: type, attribute: str) -> str:
 def described(name: str, thing: Any) -> Iterator[str]:
     """One public name."""
     if inspect.ismodule(thing):
-        yield f"## `holdfast.{name}`\n\n{paragraph(thing)} See [errors](errors.md).\n"
+        see = "See [errors](errors.md)" if name == "errors" else "See [types](../howto/async.md#types)"
+        yield f"## `holdfast.{name}`\n\n{paragraph(thing)} {see}.\n"
     elif isinstance(thing, str):
         yield f"## `holdfast.{name}`\n\n{CONSTANTS[name]}\n"
     elif isinstance(thing, type) and issubclass(thing, Enum):
@@ -234,9 +264,8 @@ def described(name: str, thing: Any) -> Iterator[str]:
 
 def described_class(name: str, cls: type) -> Iterator[str]:
     yield f"## `{name}`\n\n{paragraph(cls)}\n"
-    bases = [base.__name__ for base in cls.__bases__]
-    if inherited := [base for base in bases if base in ("Holdfast", "Queue", "Run", "Schedule")]:
-        yield f"It has all that [`{inherited[0]}`](#{inherited[0].lower()}) has.\n"
+    if name.startswith("Async") and (twin := name.removeprefix("Async")) != "Holding":
+        yield f"It has all that [`{twin}`](#{twin.lower()}) has.\n"
     if more := rest(cls):
         yield f"{more}\n"
     shown = FOR_USERS.get(name)
@@ -285,7 +314,66 @@ def is_error(thing: Any) -> bool:
     return isinstance(thing, type) and issubclass(thing, Exception)
 
 
-def api() -> str:
+def in_short(name: str, function: Any, *, skip_first: bool = False) -> str:
+    """How it is called: the names of its parameters."""
+    parameters = list(inspect.signature(function).parameters.values())[1 if skip_first else 0 :]
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    shown = [stars.get(one.kind, "") + one.name for one in parameters]
+    while len(", ".join(shown)) > 60:
+        shown = [*shown[: -1 if shown[-1] != "…" else -2], "…"]
+    return f"{name}({', '.join(shown)})"
+
+
+def sentence(thing: Any) -> str:
+    """What a docstring says first, up to the first mark that is not inside of parentheses."""
+    text = paragraph(thing)
+    ends = [found.start() for found in re.finditer(r"[.:;] ", text)]
+    whole = [end for end in ends if text.count("(", 0, end) == text.count(")", 0, end)]
+    return text[: min(whole, default=len(text))].rstrip(".:;") + "."
+
+
+def overview() -> str:
+    """The page that shows the whole interface on three screens."""
+    import holdfast
+
+    parts = [
+        MADE_BY,
+        "# The interface\n",
+        "All of it at a glance; [in detail](api-details.md) with every parameter. Three dots stand for more options.",
+        "After `async with` every call is awaited; `follow`, `events` and `states` are iterated with `async for`.",
+    ]
+    for title, names in SURFACE.items():
+        parts.append(f"\n## {title}\n")
+        for name in names:
+            parts += shown(name, getattr(holdfast, name))
+    caught = [name for name in holdfast.__all__ if is_error(getattr(holdfast, name))]
+    rest = "`holdfast.errors` has these and [all others](errors.md)"
+    parts.append(f"\n## Errors\n\n{', '.join(f'`{name}`' for name in caught)}. {rest}.")
+    left = set(holdfast.__all__) - {name for names in SURFACE.values() for name in names} - {*caught, "errors"}
+    if left:
+        raise SystemExit(f"docs/generate.py: say in SURFACE where these belong: {', '.join(sorted(left))}")
+    return "\n".join(parts) + "\n"
+
+
+def shown(name: str, thing: Any) -> Iterator[str]:
+    """One public name on the page that shows all of them, with its methods if it is a handle."""
+    if isinstance(thing, str):
+        yield f"- `{name}`: {CONSTANTS[name]}"
+    elif inspect.ismodule(thing) or isinstance(thing, type):
+        yield f"- `{name}`: {sentence(thing)}"
+    else:
+        yield f"- `{in_short(name, thing)}` {sentence(thing)}"
+    for member_name, member in members(thing) if name in EXPANDED else ():
+        function = getattr(getattr(thing, member_name), "function", getattr(thing, member_name))
+        if member_name not in FOR_USERS.get(name, (member_name,)):
+            continue
+        if is_property(member):
+            yield f"  - `.{member_name}` {sentence(member)}"
+        else:
+            yield f"  - `.{in_short(member_name, function, skip_first=True)}` {sentence(function)}"
+
+
+def details() -> str:
     import holdfast
     from holdfast.engine.run.claim import AsyncHolding, Holding
 
@@ -293,12 +381,12 @@ def api() -> str:
     after = {"Run": Holding, "AsyncRun": AsyncHolding}  # not names of holdfast, but what a claim gives
     parts = [
         MADE_BY,
-        "# The interface\n",
-        "Every public name of `holdfast`. A run is made and found through `Holdfast`, and worked with through `Run`.",
-        "`workflow`, `step` and what follows `Run`, down to `continue_as_new`, is for durable functions.\n",
+        "# The interface in detail\n",
+        "Every public name of `holdfast`; [at a glance](api.md). A run is made and found through `Holdfast`, and",
+        "worked with through `Run`. `workflow`, `step` and what follows `Run`, down to `continue_as_new`, is for",
+        "durable functions.\n",
         "On an `AsyncHoldfast` or `AsyncRun` every call below is awaited (not the properties, `close` and `register`;",
-        "`follow` is iterated with `async for`).",
-        "The exceptions are public names too: see [errors](errors.md).\n",
+        "`follow`, `events` and `states` are iterated with `async for`). Exceptions: see [errors](errors.md).\n",
         "Lists of runs and of history entries are pages: see [`Page`](#page) and `limit`.\n",
     ]
     for name in names:
@@ -375,7 +463,8 @@ def made() -> dict[Path, str]:
         import http_api
 
     return measured() | {
-        DOCS / "reference" / "api.md": api(),
+        DOCS / "reference" / "api.md": overview(),
+        DOCS / "reference" / "api-details.md": details(),
         DOCS / "reference" / "errors.md": errors(),
         DOCS / "reference" / "cli.md": f"{MADE_BY}\n{command_line.page()}",
         DOCS / "reference" / "http.md": f"{MADE_BY}\n{http_api.page()}",

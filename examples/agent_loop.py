@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import holdfast
-from holdfast import ask, step, workflow
+from holdfast import aio, step, workflow
 
 SECONDS = float(os.environ.get("TOOL_SECONDS", "0"))  # how long a tool takes
 
@@ -81,7 +81,7 @@ DANGEROUS = {"delete_file"}
 async def use(folder: str, call: dict[str, Any]) -> Message:
     """One use of a tool: what it gave, or why not, for the model to see."""
     told = ", ".join(f"{name}={value!r}" for name, value in call["input"].items())
-    if call["tool"] in DANGEROUS and not await ask(f"Let the agent call {call['tool']}({told})?", bool):
+    if call["tool"] in DANGEROUS and not await aio.ask(f"Let the agent call {call['tool']}({told})?", bool):
         content = "a person said no"
     else:
         tool = TOOLS[call["tool"]].options(key=call["id"])  # the tool-use id is the key of the step

@@ -13,7 +13,7 @@ import os
 import sys
 
 import holdfast
-from holdfast import emit, step, this_step, workflow
+from holdfast import aio, emit, step, this_step, workflow
 
 SECONDS = float(os.environ.get("STEP_SECONDS", "0.02"))  # how long a measurement takes
 STATIONS = [f"station-{n:02}" for n in range(1, 25)]
@@ -38,7 +38,7 @@ async def measure(station: str) -> int:
 @workflow
 async def weather(stations: list[str]) -> dict[str, object]:
     """All stations; what they measured, and which are broken."""
-    found = await holdfast.map(measure, stations, limit=5, return_exceptions=True)
+    found = await aio.map(measure, stations, limit=5, return_exceptions=True)
     measured = {name: value for name, value in zip(stations, found, strict=True) if not isinstance(value, Exception)}
     broken = [name for name in stations if name not in measured]
     emit({"measured": len(measured), "broken": broken})

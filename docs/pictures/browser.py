@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, TypedDict
 
 import holdfast
-from holdfast import END, Graph, append, ask, emit, note, step, this_step, workflow
+from holdfast import END, Graph, aio, append, emit, note, step, this_step, workflow
 
 @dataclass
 class Shipping:
@@ -62,11 +62,11 @@ async def thank(order: str) -> str:
 async def fulfil(order: str, cents: int, items: list[str]) -> str:
     await charge(order, cents)
     note(f"{order} is paid")
-    await holdfast.map(pack, items)
+    await aio.map(pack, items)
     await label(order)
     await thank(order)
     emit({"order": order, "parcels": 1})
-    shipping = await ask(f"How shall order {order} be sent?", Shipping)
+    shipping = await aio.ask(f"How shall order {order} be sent?", Shipping)
     return f"{order} goes by {shipping.carrier}"
 
 @step

@@ -202,6 +202,15 @@ class ScheduleInfo(Struct, frozen=True, kw_only=True):
     away: str | None = None  # the store in which it is, if that is another one
 
 
+class WorkerInfo(Struct, frozen=True, kw_only=True):
+    """A process that executes runs. Its claims hold until ``until``, which each heartbeat moves on."""
+
+    name: str
+    alive: bool
+    until: datetime | None
+    runs: tuple[str, ...]
+
+
 class LeftBehind(Struct, frozen=True):
     """A run or schedule that was not moved, and why."""
 

@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Holdfast, Secret, SecretMissing, UsageError
+from holdfast import Holdfast, Secret, UsageError
 from holdfast.codec import Codec, pack, unpack
+from holdfast.errors import SecretMissing
 
 VALUE = "hunter2-and-more"
 
@@ -276,7 +277,7 @@ with holdfast.open({url!r}) as hf:
     print(state["env"].reveal())
     try:
         state["key"].reveal()
-    except holdfast.SecretMissing as error:
+    except holdfast.errors.SecretMissing as error:
         print(error.name)
 """
     env = {"PYTHONPATH": ":".join(sys.path), "HF_TEST_KEY": "from env"}

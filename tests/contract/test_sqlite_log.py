@@ -153,7 +153,7 @@ def test_a_log_is_not_kept_open(path: Path, end: str, monkeypatch: pytest.Monkey
     before = descriptors()
     if end == "not opened":
         monkeypatch.setattr(SqliteFile, "_connect", failing_the_second_time(SqliteFile._connect))
-        with pytest.raises(holdfast.StoreError, match="no more"):
+        with pytest.raises(holdfast.errors.StoreError, match="no more"):
             SqliteStore(str(path))
     else:
         store = SqliteStore(str(path))
@@ -163,7 +163,7 @@ def test_a_log_is_not_kept_open(path: Path, end: str, monkeypatch: pytest.Monkey
         elif end == "closed on a full disk":
             store.beat("worker", 60)
             monkeypatch.setattr(SqliteStore, "_retire", full_disk)
-            with pytest.raises(holdfast.StoreFull):
+            with pytest.raises(holdfast.errors.StoreFull):
                 store.close()
             assert descriptors() == before
         del store
@@ -172,7 +172,7 @@ def test_a_log_is_not_kept_open(path: Path, end: str, monkeypatch: pytest.Monkey
 
 
 def full_disk(store: SqliteStore, worker: str) -> None:
-    raise holdfast.StoreFull(store.place)
+    raise holdfast.errors.StoreFull(store.place)
 
 
 def failing_the_second_time(connect: Callable[..., sqlite3.Connection]) -> Callable[..., sqlite3.Connection]:

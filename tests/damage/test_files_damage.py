@@ -139,6 +139,6 @@ def test_a_worker_whose_file_is_damaged_keeps_its_runs_while_it_lives(memdir: Pa
         file.write_bytes(damage)
         with pytest.raises(holdfast.Claimed):
             other.get("held").claim()
-        with pytest.raises(holdfast.StoreDamaged, match="workers"):
+        with pytest.raises(holdfast.errors.StoreDamaged, match="workers"):
             other.client.store.workers()
         run.release()

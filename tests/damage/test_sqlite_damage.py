@@ -181,9 +181,9 @@ def test_a_value_of_another_type_is_damage(memdir: Path, column: str, stored: st
         hf.run("run").save({"n": 2})
         with closing(sqlite3.connect(memdir / "runs.db")) as db, db:
             assert db.execute(f"UPDATE entry SET {column} = {stored} WHERE seq = 2").rowcount == 1
-        with pytest.raises(holdfast.RunDamaged, match="run"):
+        with pytest.raises(holdfast.errors.RunDamaged, match="run"):
             hf.get("run").checkpoint(2)
-        with pytest.raises(holdfast.RunDamaged, match="run"):
+        with pytest.raises(holdfast.errors.RunDamaged, match="run"):
             hf.get("run").audit()
 
 
@@ -202,7 +202,7 @@ def test_an_entry_of_another_type_is_damage_in_a_transaction_of_the_user(memdir:
         with closing(sqlite3.connect(memdir / "runs.db")) as other, other:
             assert other.execute(f"UPDATE entry SET payload = {stored}").rowcount == 1
         db.execute("BEGIN")
-        with pytest.raises(holdfast.RunDamaged, match="entry 0"):
+        with pytest.raises(holdfast.errors.RunDamaged, match="entry 0"):
             hf.enqueue(carry, "book", id="run", within=db)
 
 
@@ -212,7 +212,7 @@ def test_a_damaged_queue_name_hides_no_other_queue(memdir: Path) -> None:
             hf.enqueue(carry, queue, id=queue, queue=queue)
         with closing(sqlite3.connect(memdir / "runs.db")) as db, db:
             assert db.execute("UPDATE run SET queue = x'00ff' WHERE id = 'north'").rowcount == 1
-        assert [queue.name for queue in hf.list_queues()] == ["south"]
+        assert [queue.name for queue in hf.queues()] == ["south"]
         assert {info.id: info.status for info in hf.runs()} == {"north": "blocked", "south": "ready"}
-        with pytest.raises(holdfast.RunDamaged, match="north"):
+        with pytest.raises(holdfast.errors.RunDamaged, match="north"):
             hf.get("north")

@@ -139,7 +139,7 @@ def test_an_answered_question_is_not_open_again(indexed: Indexed, index: str, ho
         if how == "cut" or index == "inbox_again":
             with pytest.raises(RunDamaged, match="inbox"):
                 hf.get("needle").questions()
-        with pytest.raises((RunDamaged, holdfast.QuestionClosed)):
+        with pytest.raises((RunDamaged, holdfast.errors.QuestionClosed)):
             hf.get("needle").answer(False)
     assert any(index in text for text in indexed.examined())
 
@@ -165,7 +165,7 @@ def test_limits_and_schedules_are_not_forgotten(indexed: Indexed, index: str, ho
     with holdfast.open(indexed.url) as hf:
         if how == "cut" or index == "document":
             with pytest.raises(StoreDamaged, match="queue"):
-                hf.list_queues()
+                hf.queues()
         if index == "document":
             with pytest.raises(StoreDamaged, match="'south'"):
                 hf.queue("south", limit=2)

@@ -82,7 +82,7 @@ def test_a_network_file_system_is_refused_and_nothing_is_made_there(mounted: Pat
     (mounted.parent / "link").symlink_to(mounted)
     for folder in (mounted, mounted.parent / "link"):
         with pytest.raises(
-            holdfast.StoreError, match=rf"network file system \({kind}\).*local disk, or use PostgreSQL"
+            holdfast.errors.StoreError, match=rf"network file system \({kind}\).*local disk, or use PostgreSQL"
         ):
             holdfast.open(url.format(folder))
     assert list(mounted.iterdir()) == []

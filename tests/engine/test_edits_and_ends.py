@@ -5,8 +5,9 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from holdfast import Graph, Holdfast, NotDone, RunEnded, Status, TypeMissing, Uncertain, add
+from holdfast import Graph, Holdfast, NotDone, RunEnded, Status, add
 from holdfast.engine.control import edit
+from holdfast.errors import TypeMissing, Uncertain
 
 
 def nothing(result: object, *args: object) -> None:

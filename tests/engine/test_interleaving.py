@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 import holdfast
-from holdfast import AsyncRun, Holdfast, LeaseLost, StoreFull, UsageError
+from holdfast import AsyncRun, Holdfast, UsageError
+from holdfast.errors import LeaseLost, StoreFull
 from holdfast.testing.contract_author import delete
 
 undone: list[str] = []

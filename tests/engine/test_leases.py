@@ -195,3 +195,21 @@ def test_who_dies_while_it_clears_away_the_dead_leaves_no_lease_without_a_lock(
     monkeypatch.undo()
     with holdfast.open(url) as hf, hf.run("run").claim():
         pass
+
+
+def test_workers_are_listed_with_the_runs_that_they_hold(
+    opened: Callable[..., Holdfast], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.engine.run.finding.HELD_PAGE", 1)  # each run on a page of its own
+    hf, other = opened(), opened()
+    assert hf.workers() == ()
+    with other.run("b").claim(), other.run("a").claim():
+        [there] = hf.workers()
+        assert (there.name, there.alive, there.runs) == (other.client.engine.worker.name, True, ("a", "b"))
+        assert there.until is not None
+        with hf.run("c").claim():
+            assert {one.name: one.runs for one in hf.workers()} == {
+                there.name: ("a", "b"),
+                hf.client.engine.worker.name: ("c",),
+            }
+    assert [one.name for one in hf.workers()] == [there.name], "a worker that holds nothing, other than this one"

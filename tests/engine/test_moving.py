@@ -117,7 +117,7 @@ def test_what_is_encrypted_stays_so(
     plain, there = opened(store_url), opened(beside("there"))
     assert plain.move(there).moved == ("run",)  # who moves needs no key
     assert b"confidential" not in raw_bytes()
-    with pytest.raises(holdfast.KeyMissing):
+    with pytest.raises(holdfast.errors.KeyMissing):
         there.get("run").questions()
     reader = opened(beside("there"), keys=KEYS)
     reader.get("run").answer("!")

@@ -20,7 +20,7 @@ def test_a_writer_that_stands_still_is_reported_after_a_while(memdir: Path, monk
         fd = os.open(memdir / "runs.db.locks" / "writer", os.O_RDWR)
         fcntl.flock(fd, fcntl.LOCK_EX)
         started = time.monotonic()
-        with pytest.raises(holdfast.StoreBusy, match="kept the store locked since"):
+        with pytest.raises(holdfast.errors.StoreBusy, match="kept the store locked since"):
             run.save({})
         assert time.monotonic() - started >= 0.2
         assert run.checkpoint().state is None, "reading goes on meanwhile"
@@ -71,7 +71,7 @@ def test_a_store_that_fails_does_not_stand_in_the_way_of_a_fork(memdir: Path) ->
     if child == 0:
         try:
             hf.client.store.get("run")
-        except holdfast.StoreUnusable:
+        except holdfast.errors.StoreUnusable:
             os._exit(0)
         finally:
             os._exit(1)

@@ -13,24 +13,19 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import (
+from holdfast import Field, Holdfast, HoldfastError, Keyring, RunNotFound, UsageError
+from holdfast.errors import (
     BackupDamaged,
-    Field,
-    Holdfast,
-    HoldfastError,
     KeyMissing,
-    Keyring,
     NoCheckpoint,
     NonDeterminism,
     RunExists,
-    RunNotFound,
     StoreDamaged,
     StoreError,
     StoreNotFound,
     StoreReadOnly,
     StoreTooNew,
     UndoRefused,
-    UsageError,
 )
 
 Opener = Callable[..., Holdfast]
@@ -378,7 +373,9 @@ def test_a_question_itself_says_which_one_is_answered(hf: Holdfast) -> None:
     second = run.pause("Second?", output_key="b")
     run.answer("yes", question=second)
     assert run.questions() == (first,)
-    with pytest.raises(holdfast.QuestionClosed, match=re.escape(second.id) + f".*; open is {re.escape(first.id)}$"):
+    with pytest.raises(
+        holdfast.errors.QuestionClosed, match=re.escape(second.id) + f".*; open is {re.escape(first.id)}$"
+    ):
         run.answer("again", question=second)
     run.answer("no", question=first)
     with run.claim():

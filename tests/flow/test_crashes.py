@@ -60,7 +60,7 @@ def drive(loaded: flow.Flow, hf: Holdfast, clock: ManualClock) -> Any:
         for one in hf.runs():
             handle = hf.get(one.id)
             for question in handle.questions():
-                with suppress(holdfast.QuestionClosed):
+                with suppress(holdfast.errors.QuestionClosed):
                     handle.answer(True, question=question)
         clock.advance(3600)
         run.resume()

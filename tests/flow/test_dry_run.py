@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import VarsRefused, flow
+from holdfast import flow
+from holdfast.errors import VarsRefused
 
 
 def test_everything_is_filled_in_and_nothing_is_done(load: Any, memdir: Path) -> None:

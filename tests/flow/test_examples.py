@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import FlowFailed, Status, flow
+from holdfast import Status, flow
+from holdfast.errors import FlowFailed
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import VarsRefused
+from holdfast.errors import VarsRefused
 from holdfast.flow.file.document import NotRead, Text, compose
 from holdfast.flow.file.keys import ACTIONS, BLOCKS
 from holdfast.flow.file.loading import Loaded, load_text

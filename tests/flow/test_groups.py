@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import FlowFailed, Holdfast, RunBlocked, Status
+from holdfast import Holdfast, RunBlocked, Status
+from holdfast.errors import FlowFailed
 
 NEVER = "sleep 300 & echo $! >> pids; wait"
 AGAIN = "{times: 2, delay: 1ms}"

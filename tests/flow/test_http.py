@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import FlowFailed, Holdfast
+from holdfast import Holdfast
+from holdfast.errors import FlowFailed
 from holdfast.flow.actions import web
 
 
@@ -186,7 +187,7 @@ def test_without_httpx_the_extra_is_named(load: Any, monkeypatch: pytest.MonkeyP
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", refusing)
-    from holdfast import FlowInvalid
+    from holdfast.errors import FlowInvalid
 
     with pytest.raises(FlowInvalid, match=r"`http:` needs a package .* pip install 'holdfast\[http\]'"):
         load("steps:\n  - {id: a, http: 'http://x'}\n")

@@ -9,7 +9,8 @@ import flow_calls
 import pytest
 
 import holdfast
-from holdfast import FlowFailed, Holdfast, Status, UndoFailed, VarsRefused
+from holdfast import Holdfast, Status
+from holdfast.errors import FlowFailed, UndoFailed, VarsRefused
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 
@@ -364,7 +365,7 @@ def test_outputs_are_the_result(load: Any, mem: Holdfast) -> None:
 def test_an_output_that_cannot_be_made_fails_the_run(load: Any, mem: Holdfast) -> None:
     run = load(steps("- {id: a, run: 'true', when: 'false'}") + "outputs: {n: '{{ steps.a.stdout }}'}\n").start(mem)
     why = r"`outputs.n` \(.*flow.yaml\) is refused: there is no 'stdout', only status; the run keeps the definition"
-    with pytest.raises(holdfast.TemplateRefused, match=why):
+    with pytest.raises(holdfast.errors.TemplateRefused, match=why):
         run.result()
 
 
@@ -404,5 +405,5 @@ def test_vars_are_checked_at_the_start(load: Any, mem: Holdfast) -> None:
 
 def test_the_whole_run_has_a_time_limit(load: Any, mem: Holdfast) -> None:
     run = load("timeout: 200ms\n" + steps("- {id: a, run: sleep 60}")).start(mem)
-    with pytest.raises(holdfast.DeadlinePassed):
+    with pytest.raises(holdfast.errors.DeadlinePassed):
         run.result()

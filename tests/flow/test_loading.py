@@ -7,7 +7,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from holdfast import FlowInvalid, flow
+from holdfast import flow
+from holdfast.errors import FlowInvalid
 from holdfast.flow import Problem
 from holdfast.flow.file.document import MAX_BYTES, NotRead, Text, compose, decoded
 from holdfast.flow.file.keys import ACTIONS, BLOCKS, STEP, schema

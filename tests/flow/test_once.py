@@ -96,5 +96,5 @@ def test_of_many_that_start_at_once_one_makes_the_run(load: Any, hf: Holdfast) -
 
 
 def test_a_key_is_made_of_variables(load: Any) -> None:
-    with pytest.raises(holdfast.FlowInvalid, match="`run` is not known before the run begins"):
+    with pytest.raises(holdfast.errors.FlowInvalid, match="`run` is not known before the run begins"):
         load(FLOW.format(once="'{{ run.id }}'"))

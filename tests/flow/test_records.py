@@ -107,7 +107,7 @@ def test_a_template_that_a_run_cannot_fill_in_says_what_helps(load: Any, mem: Ho
     forks = run.fork(at=0), run.fork(at="failure")
     run.retry()
     for one in (run, *forks):
-        with pytest.raises(holdfast.FlowFailed) as failed:
+        with pytest.raises(holdfast.errors.FlowFailed) as failed:
             one.result()
         assert str(failed.value).endswith(
             "there is no 'stdout', only status; the run keeps the definition that it began with, so mend the file "

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import DefinitionChanged, FlowFailed, Holdfast, Status, flow
+from holdfast import Holdfast, Status, flow
+from holdfast.errors import DefinitionChanged, FlowFailed
 from holdfast.testing import replay, save_history
 
 ASKS = """

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import FlowFailed, Holdfast, SecretMissing, flow
+from holdfast import Holdfast, flow
+from holdfast.errors import FlowFailed, SecretMissing
 from holdfast.flow import Line
 from holdfast.flow.actions.secrets import Masker, Source, Vault
 

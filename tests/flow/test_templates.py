@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast import TemplateRefused
+from holdfast.errors import TemplateRefused
 from holdfast.flow.actions.secrets import marked
 from holdfast.flow.template.limits import MAX_TEXT, Placeholder, Unknown
 from holdfast.flow.template.syntax import Mode

@@ -14,7 +14,8 @@ import pytest
 from golden_runs import Address
 
 import holdfast
-from holdfast import Holdfast, Redacted, Status
+from holdfast import Holdfast, Status
+from holdfast.errors import Redacted
 from holdfast.stores import migrate
 
 HERE = Path(__file__).parent

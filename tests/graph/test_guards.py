@@ -6,8 +6,8 @@ from typing import Any, TypedDict
 
 import pytest
 
-from holdfast import DeadlinePassed, Graph, Holdfast, RunBlocked, Status
-from holdfast.errors import HoldfastError, UsageError
+from holdfast import Graph, Holdfast, RunBlocked, Status
+from holdfast.errors import DeadlinePassed, HoldfastError, UsageError
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash
 

@@ -5,7 +5,8 @@ from typing import Annotated, Any, ClassVar
 import pydantic
 import pytest
 
-from holdfast import Graph, Holdfast, UpdateRefused, UsageError, add, append
+from holdfast import Graph, Holdfast, UsageError, add, append
+from holdfast.errors import UpdateRefused
 
 
 class Range(pydantic.BaseModel):

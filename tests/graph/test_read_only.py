@@ -11,7 +11,8 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast import Graph, Holdfast, StateReadOnly, UpdateRefused, append
+from holdfast import Graph, Holdfast, append
+from holdfast.errors import StateReadOnly, UpdateRefused
 
 
 @dataclasses.dataclass(order=True)

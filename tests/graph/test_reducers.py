@@ -6,7 +6,8 @@ from typing import Annotated, Any, TypedDict
 
 import pytest
 
-from holdfast import Graph, Holdfast, Status, UpdateRefused, append, keep_last, merge, union
+from holdfast import Graph, Holdfast, Status, append, keep_last, merge, union
+from holdfast.errors import UpdateRefused
 
 
 class Kinds(TypedDict, total=False):

@@ -109,7 +109,7 @@ def test_the_same_id_goes_on_with_the_same_run(hf: Holdfast) -> None:
     graph = rounds("same")
     run = hf.start(graph, {"score": 1}, id="it")
     assert hf.start(graph, {"score": 1}, id="it").uid == run.uid
-    with pytest.raises(holdfast.DefinitionChanged, match="other arguments"):
+    with pytest.raises(holdfast.errors.DefinitionChanged, match="other arguments"):
         hf.start(graph, {"score": 2}, id="it")
 
 

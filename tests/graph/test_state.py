@@ -13,8 +13,8 @@ import pydantic
 import pytest
 
 import holdfast
-from holdfast import Graph, Holdfast, StateReadOnly, UpdateRefused, add, append, keep_last, merge, step, union
-from holdfast.errors import UsageError
+from holdfast import Graph, Holdfast, add, append, keep_last, merge, step, union
+from holdfast.errors import StateReadOnly, UpdateRefused, UsageError
 
 
 class Color(Enum):

@@ -12,7 +12,8 @@ import threading
 from contextlib import ExitStack
 
 import holdfast
-from holdfast import HoldfastError, StoreError, workflow
+from holdfast import HoldfastError, workflow
+from holdfast.errors import StoreError
 
 HANDLES = [1, 1, 1, 2]  # threads on each: a write that is alone is one statement, and others are committed together
 ENDED = 5  # one in so many is ended by who makes it; the others are left to workers

@@ -198,7 +198,7 @@ def crash_at(pair: Pair, at: int, meanwhile: Meanwhile) -> str | None:
             assert not report.left, report.left
             assert ticking(here, there) == 1
             assert [one.id for one in there.schedules() if not one.paused] == ["yearly"]
-            assert [one.name for one in there.list_queues() if one.limit == 3] == ["mail"]
+            assert [one.name for one in there.queues() if one.limit == 3] == ["mail"]
             for info in there.runs(limit=1000):
                 there.audit(info.id)
             assert here.move(there, timeout=0).moved == (), "it is moved again"

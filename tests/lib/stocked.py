@@ -121,7 +121,7 @@ def questions(hf: Holdfast, known: dict[str, str]) -> Iterator[tuple[str, Callab
     yield "runs by prefix", lambda: [info.id for info in hf.runs(prefix="queued")]
     yield "runs by workflow", lambda: [info.id for info in hf.runs(workflow=deliver.name)]
     yield "all runs", lambda: [record.id for record in store.find(Filter(hidden=None), limit=99)]
-    yield "queues", lambda: [(one.name, one.limit, one.paused, one.ready, one.waiting) for one in hf.list_queues()]
+    yield "queues", lambda: [(one.name, one.limit, one.paused, one.ready, one.waiting) for one in hf.queues()]
     yield "schedules", lambda: [(one.id, one.cron) for one in hf.schedules()]
     yield "schedule", lambda: hf.get_schedule("nightly").info().cron
     yield "recover", lambda: hf.recover(dry_run=True)

@@ -168,7 +168,7 @@ def person(simulation: Simulation, hf: Holdfast, chance: random.Random) -> bool:
         for question in run.questions():
             run.answer("yes", question=question, by="person")
             return True
-    except (holdfast.QuestionClosed, holdfast.RunEnded, Claimed, holdfast.LeaseLost):
+    except (holdfast.errors.QuestionClosed, holdfast.RunEnded, Claimed, holdfast.errors.LeaseLost):
         return True  # somebody was faster
     return False
 

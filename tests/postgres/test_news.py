@@ -111,7 +111,7 @@ def test_what_cannot_be_told_is_committed_all_the_same(
     """As on a full disk: nobody may take the failure of the news for one of the write."""
     too_long = "SELECT pg_notify('nobody', repeat('x', 9000))", ()
     monkeypatch.setattr(store._news, "of", lambda uid=None: too_long)
-    with pytest.raises(holdfast.StoreError, match="too long"):
+    with pytest.raises(holdfast.errors.StoreError, match="too long"):
         store._link.ask(*too_long)
     made = make(store, author.create("new"))
     assert write_one(store, Post(made.uid, item("k")))

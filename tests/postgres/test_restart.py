@@ -115,7 +115,7 @@ def test_a_holder_and_its_store_go_on_after_a_long_absence(
         with run.claim():
             run.save({"n": 1})
             own_server.stop("immediate")
-            with pytest.raises(holdfast.StoreUnreachable, match=r"127\.0\.0\.1"):
+            with pytest.raises(holdfast.errors.StoreUnreachable, match=r"127\.0\.0\.1"):
                 run.save({"n": 2})
             own_server.start(max_connections="40")
             run.save({"n": 3})

@@ -189,7 +189,7 @@ def test_a_claim_waits_for_the_step_that_is_being_written(
     written(store, aside, write)
     other = PostgresStore(f"{postgres_url}&options=-c%20lock_timeout%3D50ms", clock=clock)
     other.beat("west", LEASE)
-    with pytest.raises(holdfast.StoreBusy, match="lock timeout"):
+    with pytest.raises(holdfast.errors.StoreBusy, match="lock timeout"):
         other.claim(held.uid, "west")
     aside.commit()
     claimed = other.claim(held.uid, "west")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Status, StoreReplaced
+from holdfast import Status
+from holdfast.errors import StoreReplaced
 from holdfast.stores.sqlite.identity import RAISE, Identity
 
 LOG = ("-wal", "-shm")

@@ -33,9 +33,10 @@ def report(kind: str) -> str:
 async def queues_and_schedules() -> None:
     async with holdfast.open("memory://") as hf:
         assert_type(await hf.queue("q", limit=1, rate=None), holdfast.AsyncQueue)
-        assert_type(await hf.list_queues(), tuple[holdfast.QueueInfo, ...])
+        assert_type(await hf.queues(), tuple[holdfast.QueueInfo, ...])
+        assert_type(await hf.workers(), tuple[holdfast.WorkerInfo, ...])
         assert_type(await hf.schedule(report, "a", cron="0 * * * *", id="r"), holdfast.AsyncSchedule)
-        assert_type(await hf.enqueue(report, "a", delay=1.5, key="k", dedup="d", ttl=60), holdfast.AsyncRun)
+        assert_type(await hf.enqueue(report, "a", delay=1.5, key="k", dedup="d", ttl=60), holdfast.AsyncRun[str])
 
 
 with holdfast.open("memory://") as hf:

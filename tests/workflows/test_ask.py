@@ -14,7 +14,8 @@ import pytest
 from writes import Make, around
 
 import holdfast
-from holdfast import AnswerRefused, Field, Holdfast, QuestionClosed, Run, TimedOut, UsageError, ask, step, workflow
+from holdfast import AnswerRefused, Field, Holdfast, Run, TimedOut, UsageError, ask, step, workflow
+from holdfast.errors import QuestionClosed
 from holdfast.kernel.model import Post, Status
 from holdfast.testing import ManualClock
 

@@ -8,21 +8,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import (
-    Holdfast,
-    RunBlocked,
-    Status,
-    StepFailed,
-    UndoRefused,
-    UsageError,
-    Workflow,
-    WorkflowMissing,
-    sleep,
-    step,
-    workflow,
-)
+from holdfast import Holdfast, RunBlocked, Status, UsageError, Workflow, sleep, step, workflow
 from holdfast.engine.workflow import declare as define
-from holdfast.errors import NotStorable, TooLarge
+from holdfast.errors import NotStorable, StepFailed, TooLarge, UndoRefused, WorkflowMissing
 from holdfast.testing import ManualClock
 
 Opener = Callable[..., Holdfast]

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import DeadlinePassed, Holdfast, Status, receive, step, workflow
+from holdfast import Holdfast, Status, receive, step, workflow
+from holdfast.errors import DeadlinePassed
 from holdfast.testing import ManualClock
 
 MONTH = 30 * 86400.0

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Done, Holdfast, NotDone, Run, RunBlocked, Status, StoreFull, UsageError, step, workflow
+from holdfast import Done, Holdfast, NotDone, Run, RunBlocked, Status, UsageError, step, workflow
 from holdfast import this_step as now_in
-from holdfast.errors import StoreUnusable
+from holdfast.errors import StoreFull, StoreUnusable
 from holdfast.kernel.model import Append
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash

@@ -79,7 +79,7 @@ def test_a_longer_workflow_agrees_up_to_the_end_of_the_history(history: Path) ->
         return wire("D")
 
     assert replay(history, changed(longer)).ended == "waits"
-    with pytest.raises(holdfast.NonDeterminism, match="other arguments"):
+    with pytest.raises(holdfast.errors.NonDeterminism, match="other arguments"):
         replay(history.with_name("ended.history"), changed(longer))
     assert not done
 
@@ -90,7 +90,7 @@ def test_another_order_is_told_with_what_was_recorded_and_the_line(history: Path
         wire(name)
         return ""
 
-    with pytest.raises(holdfast.NonDeterminism) as told:
+    with pytest.raises(holdfast.errors.NonDeterminism) as told:
         replay(history, changed(swapped))
     assert "recorded as 'now#1', and is attempted as 'wire#1'" in str(told.value)
     assert f"{__file__}:{swapped.__code__.co_firstlineno + 2}" in str(told.value)
@@ -119,12 +119,12 @@ def test_a_guarded_change_agrees(history: Path) -> None:
     ],
 )
 def test_what_differs_is_told(history: Path, function: Any, told: str) -> None:
-    with pytest.raises(holdfast.NonDeterminism, match=told):
+    with pytest.raises(holdfast.errors.NonDeterminism, match=told):
         replay(history, changed(function))
 
 
 def test_a_history_of_another_workflow_is_refused(history: Path) -> None:
-    with pytest.raises(holdfast.DefinitionChanged, match="not of 'other'"):
+    with pytest.raises(holdfast.errors.DefinitionChanged, match="not of 'other'"):
         replay(history, changed(lambda name: None, "other"))
 
 
@@ -157,7 +157,9 @@ def test_every_chapter_is_replayed(tmp_path: Path) -> None:
         holdfast.continue_as_new(n + 1)
 
     for name in ("run", "fork"):
-        with pytest.raises(holdfast.NonDeterminism, match=r"recorded as 'charge#1', and is attempted as 'now#1'"):
+        with pytest.raises(
+            holdfast.errors.NonDeterminism, match=r"recorded as 'charge#1', and is attempted as 'now#1'"
+        ):
             replay(tmp_path / name, changed(otherwise, "tools-chapters"))
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Holdfast, LeaseLost, step, workflow
+from holdfast import Holdfast, step, workflow
+from holdfast.errors import LeaseLost
 from holdfast.stores import open_store
 from holdfast.testing import ManualClock
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Holdfast, NotStorable, Status, UsageError, ask, emit, note, step, workflow
+from holdfast import Holdfast, Status, UsageError, ask, emit, note, step, workflow
+from holdfast.errors import NotStorable
 
 
 @step

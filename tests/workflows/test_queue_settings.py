@@ -34,7 +34,7 @@ def test_only_what_is_given_changes(hft: Holdfast, clock: ManualClock) -> None:
     hft.enqueue(acting, "b", queue="mail", delay=5)
     hft.enqueue(acting, "c", queue="another")
     clock.advance(7)
-    assert hft.list_queues() == (
+    assert hft.queues() == (
         QueueInfo(name="another", ready=1, oldest=7.0),
         QueueInfo(
             name="mail", **limits, paused=True, set_at=set_at, set_by="operations", ready=1, waiting=1, oldest=7.0
@@ -57,7 +57,7 @@ def test_the_same_from_async_code(store_url: str) -> None:
             await queue.resume()
             await hf.work(until_idle=True, queues=["mail"])
             assert await run.result(timeout=0) == "a"
-            assert [one.name for one in await hf.list_queues()] == ["mail"]
+            assert [one.name for one in await hf.queues()] == ["mail"]
 
     asyncio.run(main())
 
@@ -74,7 +74,7 @@ def test_the_same_from_async_code(store_url: str) -> None:
 def test_wrong_settings_are_refused(hf: Holdfast, name: str, wrong: Any) -> None:
     with pytest.raises(UsageError, match=name):
         hf.queue("q", **{name: wrong})
-    assert hf.list_queues() == ()
+    assert hf.queues() == ()
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_a_time_that_has_passed_is_now() -> None:
 def test_settings_that_cannot_be_read_are_told_with_a_remedy(hf: Holdfast) -> None:
     hf.client.store.put_document("queue", "mail", b'{"limit": "many"}', None)
     with pytest.raises(StoreDamaged, match=r"'mail'.*hf\.queue\('mail'\)\.delete\(\) forgets it"):
-        hf.list_queues()
+        hf.queues()
     assert hf.queue("mail").delete()
-    assert hf.list_queues() == ()
+    assert hf.queues() == ()
 
 
 def test_a_worker_that_is_cancelled_while_the_bell_rings_ends(store_url: str) -> None:

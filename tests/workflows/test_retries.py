@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, Status, StepTimeout, step, this_step, workflow
+from holdfast import Holdfast, Status, step, this_step, workflow
 from holdfast.engine.workflow.step import Retry
-from holdfast.errors import StoreUnusable
+from holdfast.errors import StepTimeout, StoreUnusable
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash
 

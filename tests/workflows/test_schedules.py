@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import Holdfast, Keyring, ScheduleNotFound, Status, workflow
+from holdfast import Holdfast, Keyring, Status, workflow
 from holdfast.engine.workflow import declare
-from holdfast.errors import ExtraMissing, UsageError
+from holdfast.errors import ExtraMissing, ScheduleNotFound, UsageError
 from holdfast.stores import open_store
 from holdfast.stores.protocol import find_document
 from holdfast.testing import ManualClock
@@ -332,7 +332,7 @@ def test_a_backup_has_queues_and_schedules_and_a_copy_begins_nothing(
     hf.backup(path)
     with holdfast.open("memory://", store=open_store("memory://", clock=clock)) as copy:
         copy.restore(path)
-        assert [(one.name, one.limit) for one in copy.list_queues()] == [("reports", 3)]
+        assert [(one.name, one.limit) for one in copy.queues()] == [("reports", 3)]
         clock.advance(HOUR)
         copy.work(until_idle=True)
         assert ids(copy) == []

@@ -20,7 +20,6 @@ from holdfast import (
     END,
     Graph,
     Holdfast,
-    NotStorable,
     RunCancelled,
     Secret,
     Status,
@@ -35,7 +34,7 @@ from holdfast import (
     workflow,
 )
 from holdfast.codec import expand
-from holdfast.errors import UpdateRefused
+from holdfast.errors import NotStorable, UpdateRefused
 from holdfast.kernel.model import Filter
 
 VALUE = 'pass-word "7" é'  # what JSON writes in another way than it is

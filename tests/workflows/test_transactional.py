@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Holdfast, Status, StepFailed, UsageError, gather, step, this_step, workflow
-from holdfast.errors import HoldfastError, NotStorable
+from holdfast import Holdfast, Status, UsageError, gather, step, this_step, workflow
+from holdfast.errors import HoldfastError, NotStorable, StepFailed
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash, CrashSqliteStore, Fuse

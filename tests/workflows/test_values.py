@@ -11,7 +11,8 @@ from uuid import UUID
 import pytest
 
 import holdfast
-from holdfast import Holdfast, NoCheckpoint, NotStorable, Secret, SecretMissing, Status, TooLarge, ask, step, workflow
+from holdfast import Holdfast, Secret, Status, ask, step, workflow
+from holdfast.errors import NoCheckpoint, NotStorable, SecretMissing, TooLarge
 from holdfast.testing import ManualClock
 
 SECRET = "hunter2-and-more"

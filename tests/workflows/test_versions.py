@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Holdfast, RunBlocked, Status, TimedOut, WorkflowMissing, ask, patched, step, workflow
+from holdfast import Holdfast, RunBlocked, Status, TimedOut, ask, patched, step, workflow
 from holdfast.engine.workflow import declare as define
+from holdfast.errors import WorkflowMissing
 
 done: list[str] = []
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Required, TypedDict, TypeVar, TypeVarTuple, Unpack, overload
 
 from msgspec import UNSET, UnsetType
 
@@ -22,7 +22,7 @@ from holdfast.engine.access.heartbeat import DEFAULT_LEASE
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.lease import Lease
 from holdfast.engine.access.offload import aside
-from holdfast.engine.access.operations import Async, Op, Operable, Operation
+from holdfast.engine.access.operations import Async, Op, Operable, Operation, Sync
 from holdfast.engine.admin import backup as archive
 from holdfast.engine.admin import move as moving
 from holdfast.engine.admin.keys import rotate_keys
@@ -38,7 +38,7 @@ from holdfast.engine.run.handle import AsyncRun, Run, presented
 from holdfast.engine.worker import queues, schedules
 from holdfast.engine.worker.inbox_watch import Watch
 from holdfast.engine.worker.queues import AsyncQueue
-from holdfast.engine.worker.schedules import AsyncSchedule, CatchUp
+from holdfast.engine.worker.schedules import AsyncSchedule, CatchUp, Schedule
 from holdfast.engine.workflow.inputs import QUEUE
 from holdfast.errors import UsageError
 from holdfast.kernel.model import Status
@@ -46,13 +46,49 @@ from holdfast.stores import open_store
 from holdfast.stores.protocol import Store
 
 if TYPE_CHECKING:
-    from holdfast.engine.workflow.declare import Workflow
+    from holdfast.engine.workflow.declare import Takes, Workflow
     from holdfast.stores.user_transaction import Connection
 
-T = TypeVar("T")
+    class StartOptions(TypedDict, total=False):
+        """What `Holdfast.start` takes beside the arguments of the workflow."""
+
+        id: str | None
+        tags: Mapping[str, str] | None
+        deadline: float | None
+        queue: str
+
+    class EnqueueOptions(StartOptions, total=False):
+        """What `Holdfast.enqueue` takes beside the arguments of the workflow."""
+
+        priority: int
+        delay: float | timedelta | datetime | None
+        key: str | None
+        dedup: str | None
+        ttl: float | timedelta | None
+        within: Connection | None
+
+    class ScheduleOptions(TypedDict, total=False):
+        """What `Holdfast.schedule` takes beside the arguments of the workflow."""
+
+        cron: Required[str]
+        id: Required[str]
+        tz: str
+        queue: str
+        priority: int
+        tags: Mapping[str, str] | None
+        deadline: float | None
+        catch_up: CatchUp
+        paused: bool | UnsetType
 
 
-class Holdfast(Operable):
+A = TypeVar("A")
+B = TypeVar("B")
+P = ParamSpec("P")
+R = TypeVar("R")
+Ts = TypeVarTuple("Ts")
+
+
+class Holdfast(Operable, Sync):
     """An open store. Use it in a ``with`` statement, or ``async with`` for the same with awaits."""
 
     def __init__(self, engine: Engine) -> None:
@@ -113,34 +149,47 @@ class Holdfast(Operable):
             tags: Mapping[str, str] | None = None,
         ) -> Run: ...
         def get(self, id: str) -> Run: ...
-        def start(
-            self,
-            workflow: Workflow[..., Any],
-            /,
-            *args: Any,
-            id: str | None = None,
-            tags: Mapping[str, str] | None = None,
-            deadline: float | None = None,
-            queue: str = QUEUE,
-            **kwargs: Any,
-        ) -> Run: ...
-        def enqueue(
-            self,
-            workflow: Workflow[..., Any],
-            /,
-            *args: Any,
-            id: str | None = None,
-            tags: Mapping[str, str] | None = None,
-            deadline: float | None = None,
-            queue: str = QUEUE,
-            priority: int = 0,
-            delay: float | timedelta | datetime | None = None,
-            key: str | None = None,
-            dedup: str | None = None,
-            ttl: float | timedelta | None = None,
-            within: Connection | None = None,
-            **kwargs: Any,
-        ) -> Run: ...
+        @overload
+        def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
+        @overload
+        def start(self, workflow: Takes[R], /, **options: Unpack[StartOptions]) -> Run[R]: ...
+        @overload
+        def start(self, workflow: Takes[A, R], a: A, /, **options: Unpack[StartOptions]) -> Run[R]: ...
+        @overload
+        def start(self, workflow: Takes[A, B, R], a: A, b: B, /, **options: Unpack[StartOptions]) -> Run[R]: ...
+        @overload
+        def start(self, workflow: Takes[*Ts, R], /, *args: *Ts, **options: Unpack[StartOptions]) -> Run[R]: ...
+        @overload
+        def start(self, workflow: Workflow[..., R], /, *, id: str, **kwargs: Any) -> Run[R]: ...
+        def start(self, *args: Any, **kwargs: Any) -> Any: ...  # type: ignore[misc]
+        @overload
+        def enqueue(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]: ...
+        @overload
+        def enqueue(self, workflow: Takes[R], /, **options: Unpack[EnqueueOptions]) -> Run[R]: ...
+        @overload
+        def enqueue(self, workflow: Takes[A, R], a: A, /, **options: Unpack[EnqueueOptions]) -> Run[R]: ...
+        @overload
+        def enqueue(self, workflow: Takes[A, B, R], a: A, b: B, /, **options: Unpack[EnqueueOptions]) -> Run[R]: ...
+        @overload
+        def enqueue(self, workflow: Takes[*Ts, R], /, *args: *Ts, **options: Unpack[EnqueueOptions]) -> Run[R]: ...
+        @overload
+        def enqueue(self, workflow: Workflow[..., R], /, *, id: str, **kwargs: Any) -> Run[R]: ...
+        def enqueue(self, *args: Any, **kwargs: Any) -> Any: ...  # type: ignore[misc]
+        @overload
+        def schedule(self, workflow: Takes[Any], /, **options: Unpack[ScheduleOptions]) -> Schedule: ...
+        @overload
+        def schedule(self, workflow: Takes[A, Any], a: A, /, **options: Unpack[ScheduleOptions]) -> Schedule: ...
+        @overload
+        def schedule(
+            self, workflow: Takes[A, B, Any], a: A, b: B, /, **options: Unpack[ScheduleOptions]
+        ) -> Schedule: ...
+        @overload
+        def schedule(
+            self, workflow: Takes[*Ts, Any], /, *args: *Ts, **options: Unpack[ScheduleOptions]
+        ) -> Schedule: ...
+        @overload
+        def schedule(self, workflow: Workflow[..., Any], /, *, cron: str, id: str, **kwargs: Any) -> Schedule: ...
+        def schedule(self, *args: Any, **kwargs: Any) -> Any: ...  # type: ignore[misc]
     else:
         run = Operation(finding.run)
         get = Operation(finding.get)
@@ -151,10 +200,12 @@ class Holdfast(Operable):
     # --- workflows
 
     queue = Operation(queues.queue)
-    list_queues = Operation(queues.list_queues)
-    schedule = Operation(schedules.schedule)
+    queues = Operation(queues.queues)
+    if not TYPE_CHECKING:
+        schedule = Operation(schedules.schedule)
     get_schedule = Operation(schedules.get_schedule)
     schedules = Operation(schedules.schedules)
+    workers = Operation(finding.workers)
 
     def work(
         self,
@@ -206,34 +257,40 @@ class AsyncHoldfast(Holdfast, Async):
             tags: Mapping[str, str] | None = None,
         ) -> AsyncRun: ...
         async def get(self, id: str) -> AsyncRun: ...  # type: ignore[override]
-        async def start(  # type: ignore[override]
-            self,
-            workflow: Workflow[..., Any],
-            /,
-            *args: Any,
-            id: str | None = None,
-            tags: Mapping[str, str] | None = None,
-            deadline: float | None = None,
-            queue: str = QUEUE,
-            **kwargs: Any,
-        ) -> AsyncRun: ...
-        async def enqueue(  # type: ignore[override]
-            self,
-            workflow: Workflow[..., Any],
-            /,
-            *args: Any,
-            id: str | None = None,
-            tags: Mapping[str, str] | None = None,
-            deadline: float | None = None,
-            queue: str = QUEUE,
-            priority: int = 0,
-            delay: float | timedelta | datetime | None = None,
-            key: str | None = None,
-            dedup: str | None = None,
-            ttl: float | timedelta | None = None,
-            within: Connection | None = None,
-            **kwargs: Any,
-        ) -> AsyncRun: ...
+        @overload  # type: ignore[override]
+        async def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]: ...
+        @overload
+        async def start(self, workflow: Takes[R], /, **options: Unpack[StartOptions]) -> AsyncRun[R]: ...
+        @overload
+        async def start(self, workflow: Takes[A, R], a: A, /, **options: Unpack[StartOptions]) -> AsyncRun[R]: ...
+        @overload
+        async def start(
+            self, workflow: Takes[A, B, R], a: A, b: B, /, **options: Unpack[StartOptions]
+        ) -> AsyncRun[R]: ...
+        @overload
+        async def start(
+            self, workflow: Takes[*Ts, R], /, *args: *Ts, **options: Unpack[StartOptions]
+        ) -> AsyncRun[R]: ...
+        @overload
+        async def start(self, workflow: Workflow[..., R], /, *, id: str, **kwargs: Any) -> AsyncRun[R]: ...
+        async def start(self, *args: Any, **kwargs: Any) -> Any: ...  # type: ignore[misc]
+        @overload  # type: ignore[override]
+        async def enqueue(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> AsyncRun[R]: ...
+        @overload
+        async def enqueue(self, workflow: Takes[R], /, **options: Unpack[EnqueueOptions]) -> AsyncRun[R]: ...
+        @overload
+        async def enqueue(self, workflow: Takes[A, R], a: A, /, **options: Unpack[EnqueueOptions]) -> AsyncRun[R]: ...
+        @overload
+        async def enqueue(
+            self, workflow: Takes[A, B, R], a: A, b: B, /, **options: Unpack[EnqueueOptions]
+        ) -> AsyncRun[R]: ...
+        @overload
+        async def enqueue(
+            self, workflow: Takes[*Ts, R], /, *args: *Ts, **options: Unpack[EnqueueOptions]
+        ) -> AsyncRun[R]: ...
+        @overload
+        async def enqueue(self, workflow: Workflow[..., R], /, *, id: str, **kwargs: Any) -> AsyncRun[R]: ...
+        async def enqueue(self, *args: Any, **kwargs: Any) -> Any: ...  # type: ignore[misc]
         async def queue(
             self,
             name: str,
@@ -245,22 +302,25 @@ class AsyncHoldfast(Holdfast, Async):
             paused: bool | UnsetType = UNSET,
             by: str | None = None,
         ) -> AsyncQueue: ...
+        @overload  # type: ignore[override]
+        async def schedule(self, workflow: Takes[Any], /, **options: Unpack[ScheduleOptions]) -> AsyncSchedule: ...
+        @overload
         async def schedule(
-            self,
-            workflow: Workflow[..., Any],
-            /,
-            *args: Any,
-            cron: str,
-            id: str,
-            tz: str = "UTC",
-            queue: str = QUEUE,
-            priority: int = 0,
-            tags: Mapping[str, str] | None = None,
-            deadline: float | None = None,
-            catch_up: CatchUp = "one",
-            paused: bool | UnsetType = UNSET,
-            **kwargs: Any,
+            self, workflow: Takes[A, Any], a: A, /, **options: Unpack[ScheduleOptions]
         ) -> AsyncSchedule: ...
+        @overload
+        async def schedule(
+            self, workflow: Takes[A, B, Any], a: A, b: B, /, **options: Unpack[ScheduleOptions]
+        ) -> AsyncSchedule: ...
+        @overload
+        async def schedule(
+            self, workflow: Takes[*Ts, Any], /, *args: *Ts, **options: Unpack[ScheduleOptions]
+        ) -> AsyncSchedule: ...
+        @overload
+        async def schedule(
+            self, workflow: Workflow[..., Any], /, *, cron: str, id: str, **kwargs: Any
+        ) -> AsyncSchedule: ...
+        async def schedule(self, *args: Any, **kwargs: Any) -> Any: ...  # type: ignore[misc]
         async def get_schedule(self, id: str) -> AsyncSchedule: ...
 
     async def work(  # type: ignore[override]

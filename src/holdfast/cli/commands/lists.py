@@ -56,19 +56,13 @@ def workers_command(hf: Holdfast, as_json: bool) -> None:
 
     JSON: {"workers": [{"worker": name, "alive": …, "holds": [id, …]}, …]}.
     """
-    held: dict[str, list[str]] = {}
-    for info in every_run(hf, status=["running"]):
-        if info.holder is not None:
-            held.setdefault(info.holder, []).append(info.id)
-    alive = {one.worker for one in hf.client.store.workers() if one.alive} - {hf.client.engine.worker.name}
-    names = sorted(alive | held.keys())
+    found = [one for one in hf.workers() if one.alive or one.runs]
     if as_json:
-        told = [{"worker": name, "alive": name in alive, "holds": held.get(name, [])} for name in names]
-        write_json({"workers": told})
-    elif not names:
+        write_json({"workers": [{"worker": one.name, "alive": one.alive, "holds": one.runs} for one in found]})
+    elif not found:
         say(f"The store knows of no worker; `{command_line('worker', 'MODULE')}` is one.")
     else:
-        rows = [[name, "alive" if name in alive else "died", ", ".join(held.get(name, []))] for name in names]
+        rows = [[one.name, "alive" if one.alive else "died", ", ".join(one.runs)] for one in found]
         columns(("worker", "", "holds"), rows)
 
 

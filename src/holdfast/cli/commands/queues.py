@@ -27,7 +27,7 @@ def queues_command(hf: Holdfast, as_json: bool) -> None:
 
     JSON: {"queues": [{"name": …, "ready": n, "running": n, "waiting": n, "oldest": seconds, "limit": n, …}, …]}.
     """
-    found = hf.list_queues()
+    found = hf.queues()
     if as_json:
         write_json({"queues": found})
     elif not found:
@@ -99,7 +99,7 @@ def queue_command(
         changes["rate"] = _rate(rate)
     if only_one("pause", "resume") is not None:
         changes["paused"] = pause
-    if not changes and name != QUEUE and all(one.name != name for one in hf.list_queues()):
+    if not changes and name != QUEUE and all(one.name != name for one in hf.queues()):
         raise TargetRefused(
             f"there is no queue {name!r}: nothing is set about it, and no run is in it; "
             f"`{command_line('queues')}` lists those that are"

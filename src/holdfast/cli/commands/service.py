@@ -85,7 +85,7 @@ def worker_command(
 
 def _tell_left(hf: Holdfast, queues: Sequence[str], again: list[str]) -> None:
     """Tell of other queues that have work, which somebody may have forgotten."""
-    for one in hf.list_queues():
+    for one in hf.queues():
         if one.ready and one.name not in queues:
             way = command_line("worker", options=[*again, "--queue", one.name])
             say(

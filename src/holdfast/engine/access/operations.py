@@ -10,7 +10,8 @@ on a `Run` and an awaitable on an `AsyncRun`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from functools import wraps
 from threading import Lock
 from types import MethodType
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
@@ -113,6 +114,7 @@ class Listen:
 
 Request = Settle | Read | TakeTurn | Call | Nap | Listen
 Op = Generator[Request, Any, R]
+Each = Iterator[R] | AsyncIterator[R]  # of a sync caller, and of an async one
 
 
 class Operable:
@@ -139,6 +141,10 @@ class Operable:
         return self._presented(await drive_async(operation, self._committer))
 
 
+class Sync:
+    """Marks a class whose operations block."""
+
+
 class Async:
     """Marks a class whose operations are awaited."""
 
@@ -155,10 +161,32 @@ class Operation(Generic[S, P, R]):
     @overload
     def __get__(self, instance: Async, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
     @overload
-    def __get__(self, instance: object, owner: type) -> Callable[P, R]: ...
+    def __get__(self, instance: Sync, owner: type) -> Callable[P, R]: ...
     def __get__(self, instance: Any, owner: type) -> Any:
         method = self._awaited if issubclass(owner, Async) else self._plain
         return method if instance is None else MethodType(method, instance)
+
+
+class Stream(Generic[S, P, R]):
+    """A method that gives values as they come: to ``for``, or to ``async for`` if its object is async."""
+
+    def __init__(self, function: Callable[Concatenate[S, P], Each[R]]) -> None:
+        self.function = function
+
+        @wraps(function)
+        def method(self: Any, /, *args: Any, **kwargs: Any) -> Each[R]:
+            return function(self._subject, *args, **kwargs)
+
+        self._method = method
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: Async, owner: type) -> Callable[P, AsyncIterator[R]]: ...
+    @overload
+    def __get__(self, instance: Sync, owner: type) -> Callable[P, Iterator[R]]: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        return self._method if instance is None else MethodType(self._method, instance)
 
 
 def _methods(function: Callable[..., Op[Any]]) -> tuple[Callable[..., Any], Callable[..., Any]]:

@@ -15,8 +15,9 @@ from holdfast.engine.run.reading import run_info
 from holdfast.errors import DefinitionChanged, RunNotFound
 from holdfast.kernel.model import Create, Filter, Kind, RunRecord, Status
 from holdfast.kernel.rules import check_id
-from holdfast.views import AuditReport, Page, RunInfo
+from holdfast.views import AuditReport, Page, RunInfo, WorkerInfo, moment
 
+HELD_PAGE = 500  # runs that are read at a time to find who holds which
 BLOCKED_SEEN = 1000  # runs that are looked at to find the children which others of a page wait for
 
 
@@ -113,6 +114,36 @@ def runs(
         for record in found[:limit]
     ]
     return Page(tuple(page), page[-1].uid if len(found) > limit else None)
+
+
+def workers(client: Client) -> Op[tuple[WorkerInfo, ...]]:
+    """The processes that execute runs, by name, and the runs that each of them holds.
+
+    The store knows a process from the first run that it takes until it ends in good order. A process that died stays as
+    long as it holds runs. This one is among them only while it holds a run.
+    """
+    held: dict[str, list[str]] = {}
+    before: str | None = None
+    while True:
+        found = yield Read(client.store.find, Filter(statuses=(Status.RUNNING,)), before=before, limit=HELD_PAGE)
+        for record in found:
+            if record.worker is not None:
+                held.setdefault(record.worker, []).append(record.id)
+        if len(found) < HELD_PAGE:
+            break
+        before = found[-1].uid
+    here = client.engine.worker.name
+    enlisted = yield Read(client.store.workers)
+    known = {one.worker: one for one in enlisted if one.worker != here or here in held}
+    return tuple(
+        WorkerInfo(
+            name=name,
+            alive=name in known and known[name].alive,
+            until=moment(known[name].until) if name in known else None,
+            runs=tuple(sorted(held.get(name, ()))),
+        )
+        for name in sorted({*known, *held})
+    )
 
 
 def audit(client: Client, run: str | RunHandle, *, head: str | None = None) -> Op[AuditReport]:

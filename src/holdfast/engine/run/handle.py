@@ -1,8 +1,9 @@
 """The handle on one run that users hold: everything that can be asked of it or done to it.
 
-`Run` is the table of contents. The functions behind its methods work on its `HeldRun`, and live in the packages of the
-engine by subject: `holdfast.engine.control` for what people and programs do to a run, `holdfast.engine.execute` for its
-execution, and the modules beside this one for reading a run and for driving one by hand.
+`BaseRun` is the table of contents. The functions behind its methods work on its `HeldRun`, and live in the packages of
+the engine by subject: `holdfast.engine.control` for what people and programs do to a run, `holdfast.engine.execute` for
+its execution, and the modules beside this one for reading a run and for driving one by hand. `Run` and `AsyncRun` say
+to type checkers what depends on the result of the workflow.
 
 A handle reads at any time. To write it must hold the run's lease: ``with run.claim():`` keeps it for a block; a
 writing call outside of such a block claims the run for just that call.
@@ -11,10 +12,10 @@ writing call outside of such a block claims the run for just that call.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from holdfast.engine.access.held_run import HeldRun
-from holdfast.engine.access.operations import Async, Operable, Operation, drive
+from holdfast.engine.access.operations import Async, Operable, Operation, Stream, Sync, drive
 from holdfast.engine.control import fork as forking
 from holdfast.engine.control.audit import audit
 from holdfast.engine.control.cancel import cancel, retry
@@ -29,7 +30,7 @@ from holdfast.engine.control.rollback import plan_rollback, rollback
 from holdfast.engine.control.unblock import unblock
 from holdfast.engine.execute.result import result, resume, wait
 from holdfast.engine.run import manual_step
-from holdfast.engine.run.claim import AsyncHolding, Holding
+from holdfast.engine.run.claim import AsyncHolding, Holding, R
 from holdfast.engine.run.manual_run import complete, fail, release, save
 from holdfast.engine.run.manual_step import is_completed, mark, resolve
 from holdfast.engine.run.outputs import Activity, activity, follow, outputs, steps
@@ -40,8 +41,8 @@ from holdfast.kernel.model import Status
 T = TypeVar("T")
 
 
-class Run(Operable):
-    """One run of a store."""
+class BaseRun(Operable, Generic[R]):
+    """What the sync and the async handle on a run share."""
 
     def __init__(self, held: HeldRun) -> None:
         self.id: str = held.id
@@ -79,27 +80,9 @@ class Run(Operable):
     questions = Operation(questions)
     audit = Operation(audit)
 
-    def follow(self, stream: str = "output", *, after: int | None = None) -> Any:
-        """The values of a stream as they come, until the run has ended: ``for value in run.follow()``.
-
-        In async code: ``async for value in run.follow()``. ``after`` is the ``seq`` to go on from.
-        """
-        return follow(self.held, stream, after=after)
-
-    def events(self, *, after: int | None = None) -> Any:
-        """The run's entries as they are written, until it has ended: ``for event in run.events()``.
-
-        In async code: ``async for event in run.events()``. ``after`` is the ``seq`` to go on from. Of a save is told
-        what comes next; the states themselves are given by `states`.
-        """
-        return events(self.held, after=after)
-
-    def states(self, *, after: int | None = None) -> Any:
-        """The checkpoints that the run saves, as it does so, until it has ended: ``for checkpoint in run.states()``.
-
-        In async code: ``async for checkpoint in run.states()``. ``after`` is the ``seq`` to go on from.
-        """
-        return states(self.held, after=after)
+    follow = Stream(follow)
+    events = Stream(events)
+    states = Stream(states)
 
     def activity(self) -> Activity | None:
         """What this process does for the run now; None if it is driven elsewhere, or not at all."""
@@ -109,7 +92,8 @@ class Run(Operable):
 
     resume = Operation(resume)
     wait = Operation(wait)
-    result = Operation(result)
+    if not TYPE_CHECKING:
+        result = Operation(result)
 
     # --- what people and programs do to it
 
@@ -124,33 +108,11 @@ class Run(Operable):
     rollback = Operation(rollback)
     redact = Operation(redact)
     delete = Operation(delete)
-    if TYPE_CHECKING:
-
-        def fork(
-            self,
-            at: Point = None,
-            *,
-            id: str | None = None,
-            input: Mapping[str, Any] | None = None,
-            results: Mapping[str, Any] | None = None,
-            answers: Mapping[str, Any] | None = None,
-            edit: Any = None,
-            by: str | None = None,
-        ) -> Run: ...
-        def fork_each(self, ways: Sequence[Mapping[str, Any]]) -> list[Run]: ...
-    else:
+    if not TYPE_CHECKING:
         fork = Operation(forking.fork)
         fork_each = Operation(forking.fork_each)
 
     # --- driving it by hand
-
-    def claim(self) -> Holding:
-        """Become the one holder of the run; raises `Claimed` if another one has it.
-
-        ``with run.claim():`` gives it up at the end of the block. Without ``with``, call `release`. A writing call
-        outside of any claim takes one for itself.
-        """
-        return Holding(self, drive(self.held.hold(), self._committer))
 
     @property
     def epoch(self) -> int | None:
@@ -163,8 +125,42 @@ class Run(Operable):
     pause = Operation(pause)
     complete = Operation(complete)
     fail = Operation(fail)
+    if not TYPE_CHECKING:
+        once = Operation(manual_step.once)
+
+
+class Run(BaseRun[R], Sync):
+    """One run of a store; ``Run[str]`` is one of a workflow that returns a ``str``."""
+
+    def claim(self) -> Holding[R]:
+        """Become the one holder of the run; raises `Claimed` if another one has it.
+
+        ``with run.claim():`` gives it up at the end of the block. Without ``with``, call `release`. A writing call
+        outside of any claim takes one for itself.
+        """
+        return Holding(self, drive(self.held.hold(), self._committer))
+
     if TYPE_CHECKING:
 
+        @overload
+        def result(self, *, timeout: float | None = None) -> R: ...
+        @overload
+        def result(self, *, timeout: float | None = None, type: type[T]) -> T: ...
+        @overload
+        def result(self, *, timeout: float | None = None, type: Any) -> Any: ...
+        def result(self, *, timeout: float | None = None, type: Any = None) -> Any: ...
+        def fork(
+            self,
+            at: Point = None,
+            *,
+            id: str | None = None,
+            input: Mapping[str, Any] | None = None,
+            results: Mapping[str, Any] | None = None,
+            answers: Mapping[str, Any] | None = None,
+            edit: Any = None,
+            by: str | None = None,
+        ) -> Self: ...
+        def fork_each(self, ways: Sequence[Mapping[str, Any]]) -> list[Self]: ...
         def once(
             self,
             key: str,
@@ -179,16 +175,37 @@ class Run(Operable):
             result_type: Any = None,
             **kwargs: Any,
         ) -> T: ...
-    else:
-        once = Operation(manual_step.once)
 
 
-class AsyncRun(Run, Async):
+class AsyncRun(BaseRun[R], Async):
     """The same for async callers: every operation is awaited, and a claim is entered with ``async with``."""
+
+    def claim(self) -> AsyncHolding[R]:
+        """Become the one holder of the run: ``async with run.claim():``, or ``await run.claim()``."""
+        return AsyncHolding(self)
 
     if TYPE_CHECKING:
 
-        @overload  # type: ignore[override]
+        @overload
+        async def result(self, *, timeout: float | None = None) -> R: ...
+        @overload
+        async def result(self, *, timeout: float | None = None, type: type[T]) -> T: ...
+        @overload
+        async def result(self, *, timeout: float | None = None, type: Any) -> Any: ...
+        async def result(self, *, timeout: float | None = None, type: Any = None) -> Any: ...
+        async def fork(
+            self,
+            at: Point = None,
+            *,
+            id: str | None = None,
+            input: Mapping[str, Any] | None = None,
+            results: Mapping[str, Any] | None = None,
+            answers: Mapping[str, Any] | None = None,
+            edit: Any = None,
+            by: str | None = None,
+        ) -> Self: ...
+        async def fork_each(self, ways: Sequence[Mapping[str, Any]]) -> list[Self]: ...
+        @overload
         async def once(
             self,
             key: str,
@@ -219,25 +236,9 @@ class AsyncRun(Run, Async):
             **kwargs: Any,
         ) -> T: ...
         async def once(self, key: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
-        async def fork(  # type: ignore[override]
-            self,
-            at: Point = None,
-            *,
-            id: str | None = None,
-            input: Mapping[str, Any] | None = None,
-            results: Mapping[str, Any] | None = None,
-            answers: Mapping[str, Any] | None = None,
-            edit: Any = None,
-            by: str | None = None,
-        ) -> AsyncRun: ...
-        async def fork_each(self, ways: Sequence[Mapping[str, Any]]) -> list[AsyncRun]: ...  # type: ignore[override]
-
-    def claim(self) -> AsyncHolding:  # type: ignore[override]
-        """Become the one holder of the run: ``async with run.claim():``, or ``await run.claim()``."""
-        return AsyncHolding(self)
 
 
-def presented(value: Any, handle: type[Run]) -> Any:
+def presented(value: Any, handle: type[BaseRun[Any]]) -> Any:
     """The result of an operation, with handles in place of the runs that the engine works on."""
     if isinstance(value, HeldRun):
         return handle(value)

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.access.held_run import HeldRun
-from holdfast.engine.access.operations import Listen, Op, Read, drive, drive_async
+from holdfast.engine.access.operations import Each, Listen, Op, Read, drive, drive_async
 from holdfast.engine.argument_checks import check_history_page, check_seq, check_texts
 from holdfast.engine.workflow.outcomes import Unwind
 from holdfast.kernel.fold import name_in
@@ -24,7 +24,10 @@ CHUNK = 200  # entries that are read at a time
 
 
 def outputs(run: HeldRun, stream: str | None = None, *, limit: int = 100, after: str | None = None) -> Op[Page[Output]]:
-    """What the workflow emitted so far, oldest first: one stream (``"notes"`` for its notes), or all of them."""
+    """The values that the workflow has emitted, oldest first: of one stream, or of all.
+
+    ``"notes"`` is the stream of its notes.
+    """
     check_texts(stream=stream)
     check_history_page(limit, after, None)
     found: list[Output] = []
@@ -63,10 +66,10 @@ def stretches(seqs: list[int]) -> list[tuple[int, int]]:
     return found
 
 
-def follow(run: HeldRun, stream: str = "output", *, after: int | None = None) -> Any:
-    """The values of a stream as they come, until the run has ended: ``for value in run.follow()``.
+def follow(run: HeldRun, stream: str = "output", *, after: int | None = None) -> Each[Any]:
+    """Yield the values of a stream as the workflow emits them, until the run has ended.
 
-    In async code: ``async for value in run.follow()``. ``after`` is the ``seq`` to go on from.
+    Iterate it with ``for``, in async code with ``async for``. ``after`` is the ``seq`` to continue after.
     """
     check_texts(stream=stream)
     check_seq("after", 0 if after is None else after)

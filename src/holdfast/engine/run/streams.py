@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from holdfast.codec import patch
 from holdfast.engine.access.held_run import HeldRun
 from holdfast.engine.access.journal_reader import Saved
-from holdfast.engine.access.operations import Listen, Op, Read, drive, drive_async
+from holdfast.engine.access.operations import Each, Listen, Op, Read, drive, drive_async
 from holdfast.engine.argument_checks import check_history_page, check_seq
 from holdfast.engine.run.checkpoint import Checkpoint, StepsAt
 from holdfast.engine.workflow.declare import state_type
@@ -23,19 +23,19 @@ CHUNK = 200  # entries that are read at a time
 T = TypeVar("T")
 
 
-def events(run: HeldRun, *, after: int | None = None) -> Any:
-    """The run's entries as they are written, until it has ended: ``for event in run.events()``.
+def events(run: HeldRun, *, after: int | None = None) -> Each[EntryContents]:
+    """Yield the run's entries as they are written, until it has ended.
 
-    In async code: ``async for event in run.events()``. ``after`` is the ``seq`` to go on from. Of a save is told what
-    comes next; the states themselves are given by `states`.
+    Iterate it with ``for``, in async code with ``async for``. ``after`` is the ``seq`` to continue after. The entry of
+    a save says what comes next and leaves out the state; `states` yields the states.
     """
     return _stream(run, after, _event)
 
 
-def states(run: HeldRun, *, after: int | None = None) -> Any:
-    """The checkpoints that the run saves, as it does so, until it has ended: ``for checkpoint in run.states()``.
+def states(run: HeldRun, *, after: int | None = None) -> Each[Checkpoint]:
+    """Yield the run's checkpoints as it saves them, until it has ended.
 
-    In async code: ``async for checkpoint in run.states()``. ``after`` is the ``seq`` to go on from.
+    Iterate it with ``for``, in async code with ``async for``. ``after`` is the ``seq`` to continue after.
     """
     return _stream(run, after, _checkpoint)
 
@@ -43,8 +43,7 @@ def states(run: HeldRun, *, after: int | None = None) -> Any:
 def entries(run: HeldRun, *, limit: int = 100, after: str | None = None) -> Op[Page[EntryContents]]:
     """The run's entries with what they say, oldest first, also those that a rollback abandoned.
 
-    Of a save is told what comes next, and not the state. One that cannot be read any longer, because it was erased,
-    says that it was.
+    The entry of a save says what comes next and leaves out the state. An erased entry says that it was erased.
     """
     check_history_page(limit, after, None)
     record, pending = yield from run.pending()
@@ -60,7 +59,7 @@ def entries(run: HeldRun, *, limit: int = 100, after: str | None = None) -> Op[P
     return Page(tuple(found), str(min(last, newest)) if last < newest else None)
 
 
-def _stream(run: HeldRun, after: int | None, make: Callable[[Reader, str, Entry], T | None]) -> Any:
+def _stream(run: HeldRun, after: int | None, make: Callable[[Reader, str, Entry], T | None]) -> Each[T]:
     check_seq("after", 0 if after is None else after)
     reader = Reader(run, -1 if after is None else after)
     return _each_async(reader, make) if run.is_async else _each(reader, make)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from holdfast.engine.access.client import Client
 from holdfast.engine.access.engine import Engine
-from holdfast.engine.access.operations import Async, Op, Operable, Read
+from holdfast.engine.access.operations import Async, Op, Operable, Read, Sync
 from holdfast.engine.access.operations import Operation as operation
 from holdfast.engine.argument_checks import check_bounds, check_queue, check_texts, rate_of
 from holdfast.errors import StoreDamaged
@@ -112,7 +112,7 @@ def put_back(store: Store, name: str, tokens: int) -> None:
     change(store, name, decide)
 
 
-class Queue(Operable):
+class Queue(Operable, Sync):
     """A queue of an open store. See `Holdfast.queue`."""
 
     def __init__(self, engine: Engine, name: str) -> None:
@@ -208,7 +208,7 @@ def _changed(before: Settings, given: dict[str, Any], now: int) -> Settings:
     return replace(after, tokens=float(after.rate[0]), at=now) if after.rate else replace(after, tokens=0.0, at=0)
 
 
-def list_queues(client: Client) -> Op[tuple[QueueInfo, ...]]:
+def queues(client: Client) -> Op[tuple[QueueInfo, ...]]:
     """All queues that something is set about, or that have runs which have not ended; by name."""
     settings = yield Read(read_settings, client.store)
     backlog = yield Read(client.store.backlog)

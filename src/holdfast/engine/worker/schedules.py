@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from holdfast.codec import WrappedKey
 from holdfast.engine.access.client import Client
 from holdfast.engine.access.engine import Engine
-from holdfast.engine.access.operations import Async, Op, Operable, Read, Settle
+from holdfast.engine.access.operations import Async, Op, Operable, Read, Settle, Sync
 from holdfast.engine.access.operations import Operation as operation
 from holdfast.engine.argument_checks import check_bounds, check_texts, tags_of
 from holdfast.engine.execute.start import checked, checked_place, create_of
@@ -192,7 +192,7 @@ def fire_one(engine: Engine, document: Document) -> Op[Plan | None]:
 # --- what users do with them
 
 
-class Schedule(Operable):
+class Schedule(Operable, Sync):
     """A schedule of an open store. See `Holdfast.schedule`."""
 
     def __init__(self, client: Client, id: str) -> None:

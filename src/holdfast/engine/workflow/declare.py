@@ -8,8 +8,19 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
+from collections.abc import Callable, Coroutine
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    TypeVarTuple,
+    overload,
+)
 
 from msgspec import Struct
 
@@ -27,7 +38,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -38,12 +52,12 @@ class Edited(Struct, frozen=True):
     tree: dict[str, Any] | None = None
 
 
-class Workflow(Generic[P, R]):
+class Workflow(Generic[P, R_co]):
     """A function whose runs are durable."""
 
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[P, Any],
         *,
         name: str,
         version: str | None = None,
@@ -94,24 +108,28 @@ class Workflow(Generic[P, R]):
         """Name and version, for people."""
         return self.name if self.version is None else f"{self.name} (version {self.version})"
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         scope = current_scope.get()
         given = args if self.instance is None else (self.instance, *args)
         if scope is None:
-            return self.function(*given, **kwargs)
+            return self.function(*given, **kwargs)  # type: ignore[no-any-return]
         return here(f"workflow {self.name}").child(self, given, kwargs)  # type: ignore[no-any-return]
 
     @overload
-    def __get__(self, instance: None, owner: type) -> Workflow[P, R]: ...
+    def __get__(self, instance: None, owner: type) -> Workflow[P, R_co]: ...
     @overload
     def __get__(self: Workflow[Concatenate[S, Q], R], instance: S, owner: type) -> Workflow[Q, R]: ...
     def __get__(self, instance: Any, owner: type) -> Any:
         """Of a method: the same for one object, which is stored with the run as its first argument."""
         if instance is None:
             return self
-        bound: Workflow[..., R] = object.__new__(Workflow)
+        bound: Workflow[..., R_co] = object.__new__(Workflow)
         bound.__dict__.update(self.__dict__, instance=instance)
         return bound
+
+    if TYPE_CHECKING:
+
+        def _returns(self) -> R_co: ...
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments as they are stored: by position where possible. Raises `UsageError` if they do not fit."""
@@ -127,6 +145,33 @@ class Workflow(Generic[P, R]):
         if self._types is None:
             self._types = annotations_of(self.function)
         return self._types
+
+
+if TYPE_CHECKING:
+
+    class AsyncWorkflow(Workflow[P, R_co]):
+        """To type checkers, a workflow whose calls are awaited."""
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...  # type: ignore[override]
+        @overload
+        def __get__(self, instance: None, owner: type) -> AsyncWorkflow[P, R_co]: ...
+        @overload
+        def __get__(self: AsyncWorkflow[Concatenate[S, Q], R], instance: S, owner: type) -> AsyncWorkflow[Q, R]: ...
+        def __get__(self, instance: Any, owner: type) -> Any: ...
+
+    class Takes(Protocol[*Ts, R_co]):
+        """To type checkers, a workflow that takes these arguments by position, and whose runs return this."""
+
+        def __call__(self, *args: *Ts) -> Any: ...
+        def _returns(self) -> R_co: ...
+
+    class Declare(Protocol):
+        """To type checkers, a decorator that makes a workflow of a function."""
+
+        @overload
+        def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncWorkflow[P, R]: ...
+        @overload
+        def __call__(self, function: Callable[P, R], /) -> Workflow[P, R]: ...
 
 
 _workflows: dict[str, dict[tuple[str | None, str], Workflow[..., Any]]] = {}  # by name; then version and file
@@ -159,6 +204,8 @@ def registered_names() -> frozenset[str]:
 
 
 @overload
+def workflow(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncWorkflow[P, R]: ...
+@overload
 def workflow(function: Callable[P, R], /) -> Workflow[P, R]: ...
 @overload
 def workflow(
@@ -167,7 +214,7 @@ def workflow(
     version: str | None = None,
     on_failure: Literal["fail", "rollback"] = "fail",
     deadline: float | None = None,
-) -> Callable[[Callable[P, R]], Workflow[P, R]]: ...
+) -> Declare: ...
 def workflow(
     function: Callable[..., Any] | None = None,
     /,

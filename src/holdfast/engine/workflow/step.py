@@ -11,10 +11,21 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    TypeVar,
+    TypeVarTuple,
+    cast,
+    get_type_hints,
+    overload,
+)
 
 import msgspec
 from msgspec import Struct
@@ -40,7 +51,10 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 S = TypeVar("S")
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 F = TypeVar("F", bound=Callable[..., Any])
 
 DONE = Kind.DONE.value  # a plain text: the garbage collector need not look after what holds nothing else
@@ -65,7 +79,7 @@ class Retry(Struct, frozen=True):
         return seconds * (0.5 + chance / 2) if self.jitter else seconds
 
 
-class StepFunction(Generic[P, R]):
+class StepFunction(Generic[P, R_co]):
     """A function whose calls inside a run are checkpointed. What was declared of it are its attributes."""
 
     name: str
@@ -82,7 +96,7 @@ class StepFunction(Generic[P, R]):
     check_args: bool = True
     transactional: bool = False
 
-    def __init__(self, function: Callable[P, R], name: str) -> None:
+    def __init__(self, function: Callable[P, R_co], name: str) -> None:
         self.function = function
         self.name = name
         self.is_async = inspect.iscoroutinefunction(function)
@@ -108,7 +122,7 @@ class StepFunction(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<step {self.name}>"
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         scope = current_scope.get()
         if scope is None:
             if driving:
@@ -120,7 +134,7 @@ class StepFunction(Generic[P, R]):
         return _call(scope, self, args, kwargs)  # type: ignore[no-any-return]
 
     @overload
-    def __get__(self, instance: None, owner: type) -> StepFunction[P, R]: ...
+    def __get__(self, instance: None, owner: type) -> StepFunction[P, R_co]: ...
     @overload
     def __get__(self: StepFunction[Concatenate[S, Q], R], instance: S, owner: type) -> StepFunction[Q, R]: ...
     def __get__(self, instance: Any, owner: type) -> Any:
@@ -131,8 +145,8 @@ class StepFunction(Generic[P, R]):
         bound = self.function.__get__(instance, owner)
         return self._changed(function=bound, __wrapped__=bound, _signature=None)
 
-    def _changed(self, **changes: Any) -> StepFunction[..., R]:
-        copy: StepFunction[..., R] = object.__new__(StepFunction)
+    def _changed(self, **changes: Any) -> StepFunction[..., R_co]:
+        copy: StepFunction[..., R_co] = object.__new__(StepFunction)
         copy.__dict__.update(self.__dict__)
         copy.__dict__.update(changes)
         copy.settle_options()
@@ -145,7 +159,7 @@ class StepFunction(Generic[P, R]):
         target: str | None = None,
         timeout: float | None = None,
         check_args: bool | None = None,
-    ) -> StepFunction[P, R]:
+    ) -> StepFunction[P, R_co]:
         """The same step with something said for one call: ``charge.options(key=tool_use_id)(order)``."""
         check_texts(key=key, target=target)
         check_options(timeout=timeout)
@@ -158,9 +172,23 @@ class StepFunction(Generic[P, R]):
             raise UsageError(f"step {self.name} is transactional, and done in one go; it takes no timeout")
         given = {"key": key, "target": target, "timeout": timeout, "check_args": check_args}
         changes = {name: value for name, value in given.items() if value is not None}
-        return cast(StepFunction[P, R], self._changed(**changes))
+        return cast(StepFunction[P, R_co], self._changed(**changes))
 
-    def undo(self, function: F) -> F:
+    @overload
+    def undo(  # type: ignore[misc, overload-overlap]
+        self: Callable[[*Ts], Coroutine[Any, Any, T]], function: Callable[[T, *Ts], S], /
+    ) -> Callable[[T, *Ts], S]: ...
+    @overload
+    def undo(self: Callable[[*Ts], T], function: Callable[[T, *Ts], S], /) -> Callable[[T, *Ts], S]: ...
+    @overload
+    def undo(
+        self: StepFunction[P, Coroutine[Any, Any, T]], function: Callable[Concatenate[T, P], S], /
+    ) -> Callable[Concatenate[T, P], S]: ...
+    @overload
+    def undo(
+        self: StepFunction[P, T], function: Callable[Concatenate[T, P], S], /
+    ) -> Callable[Concatenate[T, P], S]: ...
+    def undo(self, function: Any, /) -> Any:
         """Declare what takes the step back; a rollback calls it with the step's result, then its arguments."""
         _check_own_name(self, function)
         check_signature(function, self.name, self.given())

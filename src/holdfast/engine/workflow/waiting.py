@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, overload
 
 from holdfast.engine.access.operations import Call, Nap, Op, Read
 from holdfast.engine.access.posting import post_answer
@@ -25,6 +25,9 @@ from holdfast.kernel.model import Kind
 
 if TYPE_CHECKING:
     from holdfast.engine.workflow.execution import Execution
+
+T = TypeVar("T")
+D = TypeVar("D")
 
 IN_PLACE = 1_000_000  # microseconds; shorter waits do not give the run up
 
@@ -92,13 +95,14 @@ def timer(
     return until
 
 
-def sleep(duration: float | timedelta | None = None, *, until: datetime | None = None) -> Any:
+def sleep(duration: float | timedelta | None = None, *, until: datetime | None = None) -> None:
     """Wait for some seconds, or until a moment, however long: it survives the process. Await it in async workflows."""
     scope = here("sleep()")
     if (duration is None) == (until is None):
         raise UsageError("sleep() takes seconds (or a timedelta), or until=")
     seconds = seconds_of("duration", duration) if duration is not None else None
-    return scope.execution.perform(_sleep(scope, scope.allot("sleep"), seconds, micros_of("until", until)))
+    waiting = _sleep(scope, scope.allot("sleep"), seconds, micros_of("until", until))
+    return scope.execution.perform(waiting)  # type: ignore[no-any-return]
 
 
 def _sleep(scope: Scope, call: tuple[str, int], seconds: float | None, at: int | None) -> Op[None]:
@@ -111,6 +115,12 @@ def _sleep(scope: Scope, call: tuple[str, int], seconds: float | None, at: int |
     yield from execution.in_turn((yield from execution.write([(Kind.DONE, {"key": key})])))
 
 
+@overload
+def ask(prompt: str, kind: type[T], *, timeout: float | timedelta | None = None) -> T: ...
+@overload
+def ask(prompt: str, kind: type[T], *, timeout: float | timedelta | None = None, default: D) -> T | D: ...
+@overload
+def ask(prompt: str, kind: Any = None, *, timeout: float | timedelta | None = None, default: Any = UNSET) -> Any: ...
 def ask(prompt: str, kind: Any = None, *, timeout: float | timedelta | None = None, default: Any = UNSET) -> Any:
     """Ask a person; the answer is what comes back. Await it in async workflows.
 
@@ -214,6 +224,16 @@ def _open_question(
     return execution.lease.fold.questions[seq]
 
 
+@overload
+def receive(topic: str | None = None, *, type: type[T], timeout: float | timedelta | None = None) -> T: ...
+@overload
+def receive(
+    topic: str | None = None, *, type: type[T], timeout: float | timedelta | None = None, default: D
+) -> T | D: ...
+@overload
+def receive(
+    topic: str | None = None, *, type: Any = None, timeout: float | timedelta | None = None, default: Any = UNSET
+) -> Any: ...
 def receive(
     topic: str | None = None,
     *,

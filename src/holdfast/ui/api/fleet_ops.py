@@ -8,18 +8,16 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from holdfast.engine.worker import schedules
-from holdfast.kernel.model import Filter, Status
 from holdfast.ui import shapes
 from holdfast.ui.api.calls import Call, Plain
 from holdfast.ui.api.write_ops import to_begin
-from holdfast.ui.holders import HELD
 from holdfast.ui.shapes import queue_view
 from holdfast.views import ScheduleInfo, moment
 
 
 def list_queues(call: Plain) -> shapes.Queues:
     """List the queues."""
-    return shapes.Queues([queue_view(one) for one in call.hf.list_queues()])
+    return shapes.Queues([queue_view(one) for one in call.hf.queues()])
 
 
 def show_queue(call: Plain) -> shapes.QueueView:
@@ -107,18 +105,9 @@ def delete_schedule(call: Plain) -> shapes.Deleted:
 
 def list_workers(call: Plain) -> shapes.Workers:
     """List the workers, and what they hold."""
-    store, here = call.hf.client.store, call.hf.client.engine.worker.name
-    holds: dict[str, list[str]] = {}
-    for record in store.find(Filter(statuses=(Status.RUNNING,)), limit=HELD):
-        if record.worker is not None:
-            holds.setdefault(record.worker, []).append(record.id)
-    found = [
-        shapes.WorkerView(
-            name=one.worker, alive=one.alive, until=moment(one.until), runs=sorted(holds.pop(one.worker, []))
-        )
-        for one in store.workers()
-    ]
-    gone = [
-        shapes.WorkerView(name=name, alive=False, until=moment(0), runs=sorted(runs)) for name, runs in holds.items()
-    ]
-    return shapes.Workers([one for one in (*found, *gone) if one.runs or one.name != here])
+    return shapes.Workers(
+        [
+            shapes.WorkerView(name=one.name, alive=one.alive, until=one.until or moment(0), runs=list(one.runs))
+            for one in call.hf.workers()
+        ]
+    )

@@ -45,7 +45,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_threads
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, Literal, TypeVar, overload
 
 from msgspec import Struct
 
@@ -55,11 +55,37 @@ from holdfast.engine.workflow.outcomes import Unwind
 from holdfast.engine.workflow.scope import Scope, current_scope, here
 from holdfast.errors import UsageError
 
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+R = TypeVar("R")
+T = TypeVar("T")
+
 MAX_THREADS = 32
 
 Branch = Callable[[], Any] | Awaitable[Any]
 
 
+@overload
+def gather(  # type: ignore[overload-overlap]
+    a: Callable[[], A], b: Callable[[], B], /, *, limit: int | None = None, return_exceptions: Literal[False] = False
+) -> tuple[A, B]: ...
+@overload
+def gather(  # type: ignore[overload-overlap]
+    a: Callable[[], A],
+    b: Callable[[], B],
+    c: Callable[[], C],
+    /,
+    *,
+    limit: int | None = None,
+    return_exceptions: Literal[False] = False,
+) -> tuple[A, B, C]: ...
+@overload
+def gather(
+    *branches: Callable[[], T], limit: int | None = None, return_exceptions: Literal[False] = False
+) -> list[T]: ...
+@overload
+def gather(*branches: Callable[[], T], limit: int | None = None, return_exceptions: bool) -> list[T | Exception]: ...
 def gather(*branches: Branch, limit: int | None = None, return_exceptions: bool = False) -> Any:
     """The results of all branches, in their order. Await it in async workflows.
 
@@ -70,6 +96,18 @@ def gather(*branches: Branch, limit: int | None = None, return_exceptions: bool 
     return _all(scope, _name(scope, "gather"), list(branches), limit, return_exceptions)
 
 
+@overload
+def map(
+    function: Callable[[T], R],
+    items: Iterable[T],
+    *,
+    limit: int | None = None,
+    return_exceptions: Literal[False] = False,
+) -> list[R]: ...
+@overload
+def map(
+    function: Callable[[T], R], items: Iterable[T], *, limit: int | None = None, return_exceptions: bool
+) -> list[R | Exception]: ...
 def map(
     function: Callable[[Any], Any], items: Iterable[Any], *, limit: int | None = None, return_exceptions: bool = False
 ) -> Any:

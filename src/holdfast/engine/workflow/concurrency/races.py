@@ -6,16 +6,20 @@ How branches wait, fail and are stopped is told in `holdfast.engine.workflow.con
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast, overload
 
 from holdfast.engine.access.operations import Op, drive, drive_async
 from holdfast.engine.argument_checks import seconds_of
 from holdfast.engine.workflow.concurrency.async_execution import AsyncExecution
 from holdfast.engine.workflow.concurrency.branches import (
+    A,
+    B,
     Branch,
     Race,
+    T,
     Threads,
     awaited,
     cancel_all,
@@ -61,6 +65,10 @@ def drop_children(execution: Execution) -> Op[None]:
     yield from execution.unharmed(cancelling)
 
 
+@overload
+def first(a: Callable[[], A], b: Callable[[], B], /) -> A | B: ...
+@overload
+def first(*branches: Callable[[], T]) -> T: ...
 def first(*branches: Branch) -> Any:
     """What the branch gives that ends first; the others are stopped. Await it in async workflows.
 
@@ -153,7 +161,7 @@ def _inline(scope: Scope, name: str, branch: Branch) -> Any:
         scope.stopped = scope.stopped or inner.stopped
 
 
-def timeout(seconds: float | timedelta, branch: Branch) -> Any:
+def timeout(seconds: float | timedelta, branch: Callable[[], T]) -> T:
     """What the branch gives; `TimedOut` if it takes longer, and it is stopped. Await it in async workflows.
 
     The moment is journaled, and so is how it ended.
@@ -162,7 +170,7 @@ def timeout(seconds: float | timedelta, branch: Branch) -> Any:
     scope = fan((branch,), "timeout")
     key, n = scope.allot("timeout")
     race = _Timed(scope, key, n, branch, limit)
-    return race.run_async() if scope.execution.workflow.is_async else race.run()
+    return cast(T, race.run_async() if scope.execution.workflow.is_async else race.run())
 
 
 class _Timed(Race):
