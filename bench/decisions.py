@@ -19,7 +19,8 @@ from typing import Any
 import holdfast
 from bench.harness import Say
 from holdfast.codec.frame import squeeze
-from holdfast.stores.sqlite.file import PAGE_SIZE, migrations
+from holdfast.stores.sqlite.file import PAGE_SIZE
+from holdfast.stores.sqlite.statements import migrations
 
 RUNS = 100
 ENTRIES = 150  # of each run

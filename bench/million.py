@@ -33,7 +33,7 @@ from holdfast.stores import migrate
 from holdfast.stores.postgres import rows as postgres_rows
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.sqlite import rows as sqlite_rows
-from holdfast.stores.sqlite.file import Q
+from holdfast.stores.sqlite.statements import Q
 from holdfast.stores.sqlite.store import SqliteStore
 
 SMALL, LARGE = 1_000, 1_000_000

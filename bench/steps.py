@@ -24,7 +24,8 @@ from typing import Any
 import holdfast
 from bench.harness import AtLeast, Measured, Say, percentile, ratio
 from holdfast import ask, step, workflow
-from holdfast.stores.sqlite.file import PAGE_SIZE, SqliteFile, migrations
+from holdfast.stores.sqlite.file import PAGE_SIZE, SqliteFile
+from holdfast.stores.sqlite.statements import migrations
 
 WARM = 800  # commits of two pages each: more than the 1,000 pages after which SQLite makes a checkpoint
 LONG = 10_000

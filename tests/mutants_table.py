@@ -493,7 +493,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "files-forgets-forks",
-        "src/holdfast/stores/files/store.py",
+        "src/holdfast/stores/files/run_folders.py",
         ("        for uid, id in folder.forks():\n            if (name"),
         ("        for uid, id in ():\n            if (name"),
         f'{FILES} -k "with_forks_is_hidden"',
@@ -522,7 +522,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "crash-new-run-not-synced",
-        "src/holdfast/stores/files/store.py",
+        "src/holdfast/stores/files/run_folders.py",
         ("        self._disk.rename(passing, path)\n        self._disk.fsync_folder(parent)\n"),
         ("        self._disk.rename(passing, path)\n"),
         'tests/crash/test_power_loss.py -k "any_point and loop"',
@@ -599,7 +599,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "damage-sqlite-gap",
-        "src/holdfast/stores/sqlite/store.py",
+        "src/holdfast/stores/sqlite/reads.py",
         "            if saved is not None and limit is None:",
         "            if False:",
         'tests/damage/test_sqlite_damage.py -m torture -k "flipped_byte_in_the_database"',
@@ -613,7 +613,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "damage-one-index-of-ids",
-        "src/holdfast/stores/sqlite/store.py",
+        "src/holdfast/stores/sqlite/reads.py",
         "        if row is None and is_known_id(db, id):",
         "        if False:",
         'tests/damage/test_sqlite_indexes.py -k "not_made_again"',
@@ -627,7 +627,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "damage-one-index-of-uids",
-        "src/holdfast/stores/sqlite/store.py",
+        "src/holdfast/stores/sqlite/reads.py",
         "        if row is None and is_known_uid(db, uid):\n            with",
         "        if False:\n            with",
         'tests/damage/test_sqlite_indexes.py -k "index_of_uids"',
@@ -712,27 +712,27 @@ MUTANTS: list[Mutant] = [
     Mutant(
         "read-only-is-not-opened",
         "src/holdfast/stores/sqlite/file.py",
-        "            if not _is_refused(error) or not os.path.isfile(self.path):",
+        "            if not is_refused(error) or not os.path.isfile(self.path):",
         "            if True:",
         'tests/damage/test_read_only.py -k "sqlite"',
     ),
     Mutant(
         "read-only-leaves-out-the-log",
-        "src/holdfast/stores/sqlite/file.py",
+        "src/holdfast/stores/sqlite/connect.py",
         ' or way != "mode=ro" or is_filled(path + "-wal"):',
         ' or way != "mode=ro":',
         'tests/damage/test_read_only.py -k "left_out"',
     ),
     Mutant(
         "damage-sqlite-raw-error",
-        "src/holdfast/stores/sqlite/file.py",
+        "src/holdfast/stores/sqlite/connect.py",
         ("        sqlite3.SQLITE_ERROR,\n"),
         "",
         'tests/damage/test_sqlite_damage.py -m torture -k "flipped_byte_in_the_database"',
     ),
     Mutant(
         "damage-header-no-remedy",
-        "src/holdfast/stores/sqlite/file.py",
+        "src/holdfast/stores/sqlite/connect.py",
         ("        sqlite3.SQLITE_NOTADB,\n"),
         "",
         'tests/damage/test_sqlite_damage.py -k "header"',

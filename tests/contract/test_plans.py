@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.kernel.model import Filter, Status
-from holdfast.stores.sqlite.file import APPLICATION_ID, migrations
+from holdfast.stores.sqlite.file import APPLICATION_ID
+from holdfast.stores.sqlite.statements import migrations
 from holdfast.stores.sqlite.store import SqliteStore
 
 ORDERED = {

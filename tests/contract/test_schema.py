@@ -17,7 +17,8 @@ from holdfast.stores import open_store
 from holdfast.stores.files.store import FilesStore
 from holdfast.stores.protocol import READER, WRITER
 from holdfast.stores.sqlite import store as sqlite_store
-from holdfast.stores.sqlite.file import APPLICATION_ID, migrations
+from holdfast.stores.sqlite.file import APPLICATION_ID
+from holdfast.stores.sqlite.statements import migrations
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract_author import LEASE, Author, after, make, put

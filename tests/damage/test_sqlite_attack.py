@@ -21,8 +21,9 @@ from stocked import answers, attempts, outcome, questions, stock, uids
 import holdfast
 from holdfast.errors import HoldfastError, RunDamaged, RunNotFound, StoreDamaged
 from holdfast.stores.sqlite import file
+from holdfast.stores.sqlite.connect import connect_to_read
 from holdfast.stores.sqlite.damage import examine
-from holdfast.stores.sqlite.file import Q, connect_to_read
+from holdfast.stores.sqlite.statements import Q
 
 PAGE = 512
 HEADER = 100

@@ -18,8 +18,8 @@ from stocked import IDS, attempts, outcome, questions, stock, uids
 import holdfast
 from holdfast import Holdfast
 from holdfast.errors import HoldfastError, RunDamaged, StoreDamaged
-from holdfast.stores.sqlite.file import SQL_FOLDER
 from holdfast.stores.sqlite.guarded_connection import OURS
+from holdfast.stores.sqlite.statements import SQL_FOLDER
 
 VALUES = {
     "NULL": "NULL",

@@ -9,8 +9,9 @@ import pytest
 import holdfast
 from holdfast import Holdfast, ask, step, workflow
 from holdfast.errors import Claimed, RunDamaged, StoreDamaged, TimedOut
+from holdfast.stores.sqlite.connect import connect_to_read
 from holdfast.stores.sqlite.damage import examine
-from holdfast.stores.sqlite.file import Q, connect_to_read
+from holdfast.stores.sqlite.statements import Q
 
 EXECUTED: list[str] = []
 

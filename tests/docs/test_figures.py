@@ -23,7 +23,8 @@ from holdfast.importers.reading import MAX_DEPTH
 from holdfast.kernel.rules import MAX_ID
 from holdfast.stores.postgres import connections, store, stuck_calls
 from holdfast.stores.sqlite import damage
-from holdfast.stores.sqlite.file import BUSY_SECONDS, GLANCE, PAGE_SIZE
+from holdfast.stores.sqlite.connect import BUSY_SECONDS
+from holdfast.stores.sqlite.file import GLANCE, PAGE_SIZE
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.ui import hooks
 from holdfast.ui.site import Limits

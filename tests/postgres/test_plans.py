@@ -9,7 +9,7 @@ import pytest
 from pgserver import Schemas
 
 from holdfast.kernel.model import Filter, Limits, Order, Status
-from holdfast.stores.postgres import store as module
+from holdfast.stores.postgres import reads as module
 from holdfast.stores.postgres.schema import SQL_FOLDER, migrate
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.testing.contract_author import delete

@@ -31,17 +31,7 @@ from holdfast.kernel.model import (
     Status,
     Write,
 )
-from holdfast.kernel.rules import (
-    LIVE,
-    Outcome,
-    Term,
-    claimed,
-    each_deleted,
-    matches,
-    may_delete,
-    new_version,
-    outlook,
-)
+from holdfast.kernel.rules import LIVE, Outcome, Term, claimed, each_deleted, matches, may_delete, new_version, outlook
 from holdfast.kernel.whole_run import WholeRun, missing, new_run
 from holdfast.stores.protocol import LOOK_EVERY
 

@@ -161,8 +161,9 @@ def _sqlite(path: str) -> Iterator[Finding]:
     import sqlite3
     from contextlib import closing
 
+    from holdfast.stores.sqlite.connect import connect_to_read
     from holdfast.stores.sqlite.damage import examine as examine_file
-    from holdfast.stores.sqlite.file import Q, connect_to_read
+    from holdfast.stores.sqlite.statements import Q
 
     try:
         with closing(connect_to_read(path, sqlite3.Connection)) as db:

@@ -15,9 +15,7 @@ import time
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from functools import cache
-from typing import Any, NoReturn, TypeVar
-from urllib.parse import quote
+from typing import Any, NoReturn
 
 from holdfast.errors import (
     StoreBusy,
@@ -34,53 +32,19 @@ from holdfast.stores import lock_holder
 from holdfast.stores.locks import Presence, WorkerLocks, WriterLock
 from holdfast.stores.mounts import check_disk
 from holdfast.stores.protocol import READER, WRITER
+from holdfast.stores.sqlite.connect import BUSY_SECONDS, C, code_of, connect_to_read, damage_of, is_refused
 from holdfast.stores.sqlite.damage import REMEDY, glance
 from holdfast.stores.sqlite.guarded_connection import LentConnection
 from holdfast.stores.sqlite.identity import OLDER, RAISE, REMOVED, Identity, Mark, is_filled
 from holdfast.stores.sqlite.rows import tagged
+from holdfast.stores.sqlite.statements import migrations
 from holdfast.stores.sqlite.wal import Log, log_of
 
 APPLICATION_ID = 0x484F4C44  # "HOLD": how a SQLite file says whose it is
 PAGE_SIZE = 8192
-BUSY_SECONDS = 60.0
 GLANCE = 1.0  # seconds that are spent on looking for damage after an unclean end
 CLOSED = "it is closed"
 FORKED = "it was opened before os.fork()"
-NOT_SQLITE = "this is not a SQLite file; choose another path, or, if it was a store, restore a backup into a new one"
-
-SQL_FOLDER = os.path.join(os.path.dirname(__file__), "sql")
-# The statements are right, so a table or column that is not there, or of another type, was there before.
-_DAMAGED = frozenset(
-    {
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_ERROR,
-        sqlite3.SQLITE_FORMAT,
-        sqlite3.SQLITE_MISMATCH,
-        sqlite3.SQLITE_SCHEMA,
-    }
-)
-
-
-@cache
-def migrations() -> list[tuple[int, str]]:
-    """The numbered migrations, as (number, SQL)."""
-    found = []
-    for name in sorted(os.listdir(SQL_FOLDER)):
-        if name[:4].isdigit():
-            with open(os.path.join(SQL_FOLDER, name), encoding="utf-8") as file:
-                found.append((int(name[:4]), file.read()))
-    return found
-
-
-def _load_queries() -> dict[str, str]:
-    with open(os.path.join(SQL_FOLDER, "queries.sql"), encoding="utf-8") as file:
-        parts = file.read().split("-- name: ")[1:]
-    return {name.strip(): sql.strip() for name, _, sql in (part.partition("\n") for part in parts)}
-
-
-Q = _load_queries()
-C = TypeVar("C", bound=sqlite3.Connection)
 
 
 class SqliteFile:
@@ -112,7 +76,7 @@ class SqliteFile:
             self._check_log()
             self._open_to_write()
         except (OSError, sqlite3.OperationalError) as error:
-            if not _is_refused(error) or not os.path.isfile(self.path):
+            if not is_refused(error) or not os.path.isfile(self.path):
                 raise
             self._open_to_read(error)
 
@@ -463,7 +427,7 @@ class SqliteFile:
         if (damage := damage_of(error, self.place)) is not None:
             raise damage from error
         whole = getattr(error, "sqlite_errorcode", None) or 0
-        code = _code(error)
+        code = code_of(error)
         if code == sqlite3.SQLITE_FULL or whole == sqlite3.SQLITE_IOERR_SHMSIZE:  # no room for the index of the log
             raise StoreFull(self.place) from error
         if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
@@ -474,48 +438,6 @@ class SqliteFile:
             self._unusable = f"a write to the disk failed ({error})"
             raise StoreUnusable(self.place, f"{self._unusable}; check the disk, then open the store again") from error
         raise error
-
-
-def connect_to_read(path: str, kind: type[C]) -> C:
-    """A connection that writes nothing, also where nothing can be written.
-
-    SQLite wants files beside a database that has a log. Where it cannot make them, nobody is writing either, unless
-    the log that the last writer left is there: what is in it cannot be read then.
-    """
-    for way in ("mode=ro", "mode=ro&immutable=1"):
-        db = kind(
-            f"file:{quote(path)}?{way}", uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
-        try:
-            db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-            return db
-        except BaseException as error:
-            db.close()
-            refused = isinstance(error, sqlite3.OperationalError) and _is_refused(error)
-            if not refused or way != "mode=ro" or is_filled(path + "-wal"):
-                raise
-    raise AssertionError
-
-
-def _is_refused(error: OSError | sqlite3.OperationalError) -> bool:
-    """Whether something could not be written, for want of permission."""
-    if isinstance(error, OSError):
-        return error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
-    return _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN)
-
-
-def _code(error: sqlite3.Error) -> int:
-    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-
-
-def damage_of(error: sqlite3.Error, place: str) -> StoreDamaged | None:
-    """What to say of an error that comes of a damaged file."""
-    code = _code(error)
-    if code == sqlite3.SQLITE_NOTADB:
-        return StoreDamaged(place, NOT_SQLITE)
-    if code in _DAMAGED or (not code and type(error) is sqlite3.OperationalError):  # text that is not UTF-8
-        return StoreDamaged(place, f"{error}; restore it from a backup with `restore`")
-    return None
 
 
 # --- forks

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from holdfast.kernel.admission import Candidate, Held, admitted, full_lanes, is_limited
 from holdfast.kernel.model import Order, Status
 from holdfast.kernel.rules import SUSPECT
-from holdfast.stores.sqlite.file import Q
 from holdfast.stores.sqlite.rows import listed, rows_of
+from holdfast.stores.sqlite.statements import Q
 
 _HIGHEST = (1 << 63) - 1
 

@@ -12,9 +12,10 @@ from holdfast.errors import RunDamaged, UsageError, shown
 from holdfast.kernel.model import Create, Entry, Filter, RunRecord
 from holdfast.kernel.rules import ending
 from holdfast.stores.sql_rows import is_stored_entry
+from holdfast.stores.sqlite.connect import damage_of
 from holdfast.stores.sqlite.damage import check_no_id
-from holdfast.stores.sqlite.file import Q, damage_of
 from holdfast.stores.sqlite.rows import listed, page, record_of, row_of
+from holdfast.stores.sqlite.statements import Q
 from holdfast.stores.user_transaction import Asking
 
 MAKE = Q["insert_run"].replace("INSERT INTO", "INSERT OR IGNORE INTO", 1)
