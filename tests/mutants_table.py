@@ -183,7 +183,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "removed-database-written-to",
-        "src/holdfast/stores/sqlite/file.py",
+        "src/holdfast/stores/sqlite/transactions.py",
         "            self._check_contents(mark)\n            self._raise_stamp()\n",
         "            self._raise_stamp()\n",
         f'{PROCESSES}/test_removals.py -k "database"',
@@ -197,7 +197,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "full-disk-taken-for-a-broken-one",
-        "src/holdfast/stores/sqlite/file.py",
+        "src/holdfast/stores/sqlite/connect.py",
         " or whole == sqlite3.SQLITE_IOERR_SHMSIZE:",
         ":",
         f"{PROCESSES}/test_full_disks.py",
@@ -760,7 +760,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "failed-sync-goes-on-sqlite",
-        "src/holdfast/stores/sqlite/file.py",
+        "src/holdfast/stores/sqlite/transactions.py",
         (
             '            self._unusable = f"a write to the disk failed ({error})"\n'
             '            raise StoreUnusable(self.place, f"{self._unusable};'
@@ -770,7 +770,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "crash-sqlite-commit-not-awaited",
-        "src/holdfast/stores/sqlite/file.py",
+        "src/holdfast/stores/sqlite/transactions.py",
         ('        log = self._log\n        if log is None or self._durability != "full":\n'),
         (
             '        if statement == "COMMIT" and self._db.total_changes % 7 == 3:\n'
@@ -781,9 +781,9 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "log-not-lengthened",
-        "src/holdfast/stores/sqlite/file.py",
-        "        if log.length() > before:\n",
-        "        if log.length() < before:\n",
+        "src/holdfast/stores/sqlite/transactions.py",
+        "        if os.lseek(log.fd, 0, os.SEEK_END) > before:\n",
+        "        if os.lseek(log.fd, 0, os.SEEK_END) < before:\n",
         "tests/contract/test_sqlite_log.py",
     ),
     Mutant(
@@ -795,14 +795,14 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "transaction-left-open-by-an-interrupt",
-        "src/holdfast/stores/sqlite/file.py",
+        "src/holdfast/stores/sqlite/transactions.py",
         '                    self._roll_back()\n                    self._cursor.execute("BEGIN IMMEDIATE")\n',
         '                    self._cursor.execute("BEGIN IMMEDIATE")\n',
         "tests/contract/test_sqlite_interrupts.py",
     ),
     Mutant(
         "step-into-a-transaction-that-is-open",
-        "src/holdfast/stores/sqlite/store.py",
+        "src/holdfast/stores/sqlite/transactions.py",
         "                self._roll_back()\n                return",
         "                return",
         "tests/contract/test_sqlite_interrupts.py",
@@ -1028,7 +1028,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "nobody-is-said-to-hold-the-lock",
-        "src/holdfast/stores/locks.py",
+        "src/holdfast/stores/sqlite/transactions.py",
         "        os.pwrite(self.fd, _MARK.pack(self._pid, time.time()), 0)\n",
         "",
         'tests/engine/test_sqlite.py -k "since_it_took_the_lock"',
@@ -1036,15 +1036,15 @@ MUTANTS: list[Mutant] = [
     # A store that is replaced while it is open
     Mutant(
         "older-contents-are-written-to",
-        "src/holdfast/stores/sqlite/file.py",
+        "src/holdfast/stores/sqlite/transactions.py",
         "        elif self._identity.is_older():\n",
         "        elif False:\n",
         'tests/processes/test_restored.py -k "copied"',
     ),
     Mutant(
         "another-file-is-not-noticed",
-        "src/holdfast/stores/sqlite/identity.py",
-        "        if (found.st_dev, found.st_ino) != self._inode:\n            return None\n",
+        "src/holdfast/stores/sqlite/transactions.py",
+        "        if (found.st_dev, found.st_ino) != self._identity.inode:\n            return None\n",
         "",
         'tests/processes/test_restored.py -k "renamed"',
     ),

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.stores.locks import WriterLock
 from holdfast.stores.sqlite import file
+from holdfast.stores.sqlite.transactions import WriterLock
 
 
 def test_a_writer_that_stands_still_is_reported_after_a_while(memdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,14 @@ from children import Child
 
 READING = [("runs",), ("show", "thread"), ("history", "thread"), ("workers",), ("questions",), ("queues",), ("audit",)]
 # The command line as it is, but for the time after which it gives up.
-IMPATIENT = "import sys, holdfast.stores.sqlite.file as f; f.BUSY_SECONDS = 0.5; from holdfast.cli import cli; cli()"
+IMPATIENT = """
+from holdfast.cli import cli
+from holdfast.stores.sqlite import connect, file, transactions
+
+for module in (connect, file, transactions):
+    module.BUSY_SECONDS = 0.5
+cli()
+"""
 
 
 @pytest.fixture

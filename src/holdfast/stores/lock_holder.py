@@ -6,13 +6,21 @@ import fcntl
 import os
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from holdfast.errors import StoreBusy
-from holdfast.stores.locks import Holder, LockFile
+from holdfast.stores.locks import LockFile
 
 FOLDER_SECONDS = 30.0  # how long a store of files is waited for; a write takes milliseconds
 WRITE_LOCK = 120  # the byte of the `-shm` file that SQLite locks for a write transaction in WAL mode
 MAX_COMMAND = 80
+
+
+class Holder(NamedTuple):
+    """The process that has the writer's lock, or had it last."""
+
+    pid: int
+    since: float  # seconds since 1970
 
 
 def told(holder: Holder | None, waited: float) -> str:

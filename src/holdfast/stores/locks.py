@@ -14,7 +14,6 @@ import os
 import struct
 import time
 from contextlib import suppress
-from typing import NamedTuple
 
 _flock, _AT_ONCE, _FREE = fcntl.flock, fcntl.LOCK_EX | fcntl.LOCK_NB, fcntl.LOCK_UN  # at hand: each write needs them
 _open: set[LockFile] = set()
@@ -67,35 +66,6 @@ class LockFile:
         fd, self.fd = self.fd, -1
         if fd >= 0:
             os.close(fd)
-
-
-class Holder(NamedTuple):
-    """The process that has the writer's lock, or had it last."""
-
-    pid: int
-    since: float  # seconds since 1970
-
-
-class WriterLock(LockFile):
-    """The lock of whoever writes. Its file says who took it last and when, for those who wait in vain."""
-
-    def __init__(self, path: str) -> None:
-        super().__init__(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-        self._pid = os.getpid()
-
-    def take_within(self, seconds: float, how: int = fcntl.LOCK_EX) -> bool:
-        try:
-            _flock(self.fd, _AT_ONCE)
-        except BlockingIOError:
-            if not super().take_within(seconds, how):
-                return False
-        os.pwrite(self.fd, _MARK.pack(self._pid, time.time()), 0)
-        return True
-
-    def holder(self) -> Holder | None:
-        """Who has the lock, or had it last; None if nobody had it."""
-        mark = os.pread(self.fd, _MARK.size, 0)
-        return Holder(*_MARK.unpack(mark)) if len(mark) == _MARK.size else None
 
 
 class Presence(LockFile):

@@ -7,9 +7,8 @@ import sqlite3
 from typing import TypeVar
 from urllib.parse import quote
 
-from holdfast.errors import (
-    StoreDamaged,
-)
+from holdfast.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreReadOnly
+from holdfast.stores import lock_holder
 from holdfast.stores.sqlite.identity import is_filled
 
 BUSY_SECONDS = 60.0
@@ -69,3 +68,32 @@ def damage_of(error: sqlite3.Error, place: str) -> StoreDamaged | None:
     if code in _DAMAGED or (not code and type(error) is sqlite3.OperationalError):  # text that is not UTF-8
         return StoreDamaged(place, f"{error}; restore it from a backup with `restore`")
     return None
+
+
+def error_of(error: sqlite3.Error, place: str, path: str) -> Exception:
+    """What an error of SQLite means for the store, with the remedy; the error itself if nothing is known of it."""
+    if isinstance(error, sqlite3.IntegrityError):
+        return error
+    if (damage := damage_of(error, place)) is not None:
+        return damage
+    whole = getattr(error, "sqlite_errorcode", None) or 0
+    code = code_of(error)
+    if code == sqlite3.SQLITE_FULL or whole == sqlite3.SQLITE_IOERR_SHMSIZE:  # no room for the index of the log
+        return StoreFull(place)
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
+        return StoreReadOnly(place, f"{error}; check the permissions of the file and its folder")
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreBusy(place, lock_holder.told_of_sqlite(path, BUSY_SECONDS))
+    return error
+
+
+def system_error_of(error: OSError, place: str) -> StoreError:
+    """The same for an error of the operating system."""
+    if isinstance(error, PermissionError | NotADirectoryError):
+        return StoreReadOnly(place, f"{error.strerror}: {error.filename}; check the permissions")
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StoreFull(place)
+    if error.errno == errno.EROFS:
+        return StoreReadOnly(place, f"{error.strerror}: {error.filename}; check the mount")
+    problem = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
+    return StoreError(place, f"{problem}; check the path, or choose another one")

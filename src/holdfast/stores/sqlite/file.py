@@ -1,43 +1,31 @@
-"""An open SQLite file: its connections, its transactions, its errors, and what a fork of the process does to it.
-
-Every write transaction first takes an operating-system lock beside the database, then SQLite's own: writers of
-several processes take turns there, instead of meeting "database is locked". Who only reads takes neither, so a writer
-that stands still is in nobody's way but the other writers', who are told which process it is.
-"""
+"""An open SQLite file: how it is opened, made and closed, and what a fork of the process does to it."""
 
 from __future__ import annotations
 
-import errno
 import os
 import sqlite3
 import threading
-import time
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from typing import Any, NoReturn
+from contextlib import closing, suppress
 
 from holdfast.errors import (
-    StoreBusy,
     StoreDamaged,
     StoreError,
-    StoreFull,
     StoreReadOnly,
     StoreReplaced,
     StoreTooNew,
-    StoreUnusable,
     UsageError,
 )
-from holdfast.stores import lock_holder
-from holdfast.stores.locks import Presence, WorkerLocks, WriterLock
+from holdfast.stores.locks import Presence, WorkerLocks
 from holdfast.stores.mounts import check_disk
 from holdfast.stores.protocol import READER, WRITER
-from holdfast.stores.sqlite.connect import BUSY_SECONDS, C, code_of, connect_to_read, damage_of, is_refused
+from holdfast.stores.sqlite.connect import BUSY_SECONDS, C, connect_to_read, is_refused
 from holdfast.stores.sqlite.damage import REMEDY, glance
 from holdfast.stores.sqlite.guarded_connection import LentConnection
-from holdfast.stores.sqlite.identity import OLDER, RAISE, REMOVED, Identity, Mark, is_filled
+from holdfast.stores.sqlite.identity import Identity, is_filled
 from holdfast.stores.sqlite.rows import tagged
 from holdfast.stores.sqlite.statements import migrations
+from holdfast.stores.sqlite.transactions import Transactions, WriterLock
 from holdfast.stores.sqlite.wal import Log, log_of
 
 APPLICATION_ID = 0x484F4C44  # "HOLD": how a SQLite file says whose it is
@@ -47,7 +35,7 @@ CLOSED = "it is closed"
 FORKED = "it was opened before os.fork()"
 
 
-class SqliteFile:
+class SqliteFile(Transactions):
     """A SQLite file that belongs to Holdfast, open for writing (one thread at a time) and for reading."""
 
     def __init__(self, path: str, *, durability: str = "full") -> None:
@@ -60,8 +48,7 @@ class SqliteFile:
         self._notes = os.path.join(self.path + ".locks", "stamp")
         self._read_only: str | None = None  # why it cannot be written, if so
         self._presence: Presence | None = None
-        self._lock = threading.RLock()
-        self._read_lock = threading.RLock()
+        super().__init__()
         self._log: Log | None = None
         with _forking, self._translated():
             self._open()
@@ -146,16 +133,12 @@ class SqliteFile:
         """Make the locks of this handle again if somebody has removed the folder. Until then leases alone decide."""
         with self._lock, self._translated():
             self._check_usable()
-            if self._identity.mark() is None:
+            if self._mark() is None:
                 self._check_contents(None)
             self._locks.restore(worker)
             if not self._writer_lock.is_at(self._writer_path):
                 lock, self._writer_lock = self._writer_lock, self._open_writer_lock()
                 lock.close()
-
-    def _take_turn(self) -> None:
-        if not self._writer_lock.take_within(BUSY_SECONDS):
-            raise StoreBusy(self.place, lock_holder.told(self._writer_lock.holder(), BUSY_SECONDS))
 
     # --- the file that was opened, and not another one
 
@@ -169,34 +152,7 @@ class SqliteFile:
 
     def _identify(self) -> None:
         self._identity = Identity(self.path, self._notes)
-        self._seen_by_writer = self._seen_by_reader = self._identity.mark()
-
-    def _check_before_reading(self) -> None:
-        mark = self._identity.mark()
-        if mark != self._seen_by_reader:
-            self._check_contents(mark)
-            self._seen_by_reader = mark
-
-    def _check_before_writing(self) -> None:
-        """In a turn. If there was a checkpoint, the stamp is raised."""
-        mark = self._identity.mark()
-        if mark != self._seen_by_writer:
-            self._check_contents(mark)
-            self._raise_stamp()
-            self._seen_by_writer = self._identity.mark()
-
-    def _check_contents(self, mark: Mark | None) -> None:
-        if mark is None:
-            self._unusable = REMOVED
-        elif self._identity.is_older():
-            self._unusable = OLDER
-            if self._log is not None:
-                self._log.empty()  # it belongs to the contents before, and must not get into these
-        if self._unusable is not None:
-            raise StoreReplaced(self.place, f"{self._unusable}; open the store again")
-
-    def _raise_stamp(self) -> None:
-        self._db.execute(RAISE, (int(time.time() * 1_000_000),))
+        self._seen_by_writer = self._seen_by_reader = self._mark()
 
     def _stamp_file(self) -> None:
         """Raise the stamp in the file itself, so that older contents are known from now on."""
@@ -208,8 +164,8 @@ class SqliteFile:
                 self._check_before_writing()
                 self._raise_stamp()
                 self._db.execute("PRAGMA wal_checkpoint(PASSIVE)")
-                self._check_contents(self._identity.mark())
-                self._seen_by_writer = self._seen_by_reader = self._identity.mark()
+                self._check_contents(self._mark())
+                self._seen_by_writer = self._seen_by_reader = self._mark()
             finally:
                 self._writer_lock.free()
 
@@ -296,94 +252,6 @@ class SqliteFile:
 
     # --- transactions
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with self._lock:
-            self._check_usable()
-            self._check_free()
-            if self._read_only is not None:
-                raise StoreReadOnly(self.place, self._read_only)
-            with self._translated():
-                try:  # an interrupt can come as soon as the lock is taken; to free one that is not held does no harm
-                    self._take_turn()
-                    self._check_before_writing()
-                    self._roll_back()
-                    self._cursor.execute("BEGIN IMMEDIATE")
-                    yield
-                    self._commit()
-                except BaseException:  # also an interrupt: nothing of it is kept
-                    self._roll_back()
-                    raise
-                finally:
-                    self._writer_lock.free()
-
-    def _roll_back(self) -> None:
-        """End a transaction that is open. Also before a new one: an interrupt can come before its own is ended."""
-        if self._db.in_transaction:
-            self._cursor.execute("ROLLBACK")
-
-    def _commit(self, statement: str = "COMMIT", values: Sequence[Any] = ()) -> sqlite3.Cursor:
-        """The moment at which a transaction becomes lasting: its end, or the one statement that it consists of."""
-        log = self._log
-        if log is None or self._durability != "full":
-            return self._cursor.execute(statement, values)
-        before = log.length()
-        made = self._cursor.execute(statement, values)
-        if log.length() > before:
-            log.lengthen()
-        return made
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """The connection to read with. It sees what is committed."""
-        with self._read_lock:
-            self._check_usable()
-            with self._translated():
-                self._check_before_reading()
-                yield self._reader
-
-    @contextmanager
-    def _lending(self) -> Iterator[None]:
-        """Around a transaction in which the connection is lent."""
-        with self._lock:
-            self._check_usable()
-            try:
-                yield
-            finally:
-                if not self._db.lent:
-                    self._roll_back()
-                    self._db.isolation_level = None  # the transaction is over; see `LentConnection.lend`
-
-    def version(self) -> int:
-        """See `Store.version`. The connection that reads notices the commits of all others, also of our own."""
-        with self._read_lock:
-            self._check_usable()
-            self._check_before_reading()
-            try:
-                [version] = self._watch.execute("PRAGMA data_version").fetchone()
-            except sqlite3.Error as error:
-                self._raise(error)
-            return int(version)
-
-    def _empty_log(self) -> None:
-        """What was erased must not stand in the write-ahead log either. If a reader is in the way, it stays a while."""
-        with self._lock, suppress(sqlite3.OperationalError):
-            try:
-                self._db.execute("PRAGMA busy_timeout = 1000")
-                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            finally:
-                self._db.execute(f"PRAGMA busy_timeout = {BUSY_SECONDS * 1000:.0f}")
-
-    def _check_usable(self) -> None:
-        if self._unusable is not None:
-            kind = StoreReplaced if self._unusable in (REMOVED, OLDER) else StoreUnusable
-            raise kind(self.place, f"{self._unusable}; open the store again")
-
-    def _check_free(self) -> None:
-        """The lock is held, so it is this very thread whose transaction is under way."""
-        if self._db.lent:
-            raise UsageError(f"store {self.place}: a transaction with it is under way; use the connection of that one")
-
     def _leave_to_parent(self) -> None:
         """In a forked child: close what was inherited, which nobody was using at the moment of the fork.
 
@@ -398,46 +266,6 @@ class SqliteFile:
         if not self._db.in_transaction:
             self._reader.close()
             self._db.close()
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Turn SQLite's errors into ours, which name the place and the remedy."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            self._raise(error)
-        except OSError as error:
-            self._raise_of_system(error)
-        except UnicodeDecodeError as error:  # of a message that quotes the damaged place
-            raise StoreDamaged(self.place, f"{error}; restore it from a backup with `restore`") from error
-
-    def _raise_of_system(self, error: OSError) -> NoReturn:
-        if isinstance(error, PermissionError | NotADirectoryError):
-            raise StoreReadOnly(self.place, f"{error.strerror}: {error.filename}; check the permissions") from error
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StoreFull(self.place) from error
-        if error.errno == errno.EROFS:
-            raise StoreReadOnly(self.place, f"{error.strerror}: {error.filename}; check the mount") from error
-        problem = f"{error.strerror or error}" + (f": {error.filename}" if error.filename else "")
-        raise StoreError(self.place, f"{problem}; check the path, or choose another one") from error
-
-    def _raise(self, error: sqlite3.Error) -> NoReturn:
-        if isinstance(error, sqlite3.IntegrityError):
-            raise error
-        if (damage := damage_of(error, self.place)) is not None:
-            raise damage from error
-        whole = getattr(error, "sqlite_errorcode", None) or 0
-        code = code_of(error)
-        if code == sqlite3.SQLITE_FULL or whole == sqlite3.SQLITE_IOERR_SHMSIZE:  # no room for the index of the log
-            raise StoreFull(self.place) from error
-        if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN):
-            raise StoreReadOnly(self.place, f"{error}; check the permissions of the file and its folder") from error
-        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            raise StoreBusy(self.place, lock_holder.told_of_sqlite(self.path, BUSY_SECONDS)) from error
-        if code == sqlite3.SQLITE_IOERR:
-            self._unusable = f"a write to the disk failed ({error})"
-            raise StoreUnusable(self.place, f"{self._unusable}; check the disk, then open the store again") from error
-        raise error
 
 
 # --- forks

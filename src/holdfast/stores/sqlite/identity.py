@@ -39,8 +39,6 @@ FOREIGN_LOG = (
     "close all that have the store open, remove {path}-wal and {path}-shm, and open it again"
 )
 
-Mark = tuple[int, int]  # when the file itself was written to, and its size
-
 
 def is_filled(path: str) -> bool:
     """Whether there is something in a file."""
@@ -58,7 +56,7 @@ class Identity:
         self._notes = notes  # the file with the stamp that was seen last
         self._uri = f"file:{quote(path)}?immutable=1"
         found = os.stat(path)
-        self._inode = found.st_dev, found.st_ino
+        self.inode = found.st_dev, found.st_ino
         self._stamp = self._read() or 0
 
     def foreign_log(self) -> str | None:
@@ -75,16 +73,6 @@ class Identity:
             return FOREIGN_LOG.format(path=self.path)
         self._note(stamp)
         return None
-
-    def mark(self) -> Mark | None:
-        """When the file was written to; None if the path names another file, or none."""
-        try:
-            found = os.stat(self.path)
-        except FileNotFoundError:
-            return None
-        if (found.st_dev, found.st_ino) != self._inode:
-            return None
-        return found.st_mtime_ns, found.st_size
 
     def is_older(self) -> bool:
         """Whether the contents are older than those that were seen before."""

@@ -166,25 +166,7 @@ class SqliteStore(SqliteReads):
         if not _is_plain(write) or len(write.entries) != 1:
             return False
         number = self._numbers.get(write.uid)
-        return number is not None and self._write_alone(_values(number, write, write.entries[0])) == 1
-
-    def _write_alone(self, values: tuple[Any, ...]) -> int:
-        """The statement as a transaction of its own, the same as in `_writing`; how many rows it made."""
-        with self._lock:
-            if self._unusable is not None or self._db.lent:
-                self._check_usable()
-                self._check_free()
-            try:  # see `_writing`
-                self._take_turn()
-                self._check_before_writing()
-                self._roll_back()
-                return self._commit(APPEND, values).rowcount
-            except sqlite3.Error as error:
-                self._raise(error)
-            except OSError as error:
-                self._raise_of_system(error)
-            finally:
-                self._writer_lock.free()
+        return number is not None and self._write_alone(APPEND, _values(number, write, write.entries[0])) == 1
 
     def transact(self, act: Callable[[sqlite3.Connection], Append]) -> HoldfastError | None:
         """See `holdfast.stores.protocol.Transacting`."""

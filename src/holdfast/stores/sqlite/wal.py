@@ -22,23 +22,23 @@ class Log:
     """The write-ahead log of a database that is open."""
 
     def __init__(self, file: int) -> None:
-        self._file = file
+        self.fd = file
         self._close = weakref.finalize(self, os.close, file)  # a log that was removed keeps its space while it is open
 
     def length(self) -> int:
         """Bytes, with the room in it."""
-        return os.lseek(self._file, 0, os.SEEK_END)
+        return os.lseek(self.fd, 0, os.SEEK_END)
 
     def lengthen(self) -> None:
         """Make room in it. Where that fails, there is none, and the next commit says what is wrong, if it still is."""
         try:
-            os.write(self._file, bytes(min(self.length(), AT_ONCE)))
+            os.write(self.fd, bytes(min(self.length(), AT_ONCE)))
         except OSError as error:
             logging.getLogger("holdfast").debug("no room was made in the write-ahead log: %s", error)
 
     def empty(self) -> None:
         """Throw away all that is in it. Whoever has the database open with it can no longer use it."""
-        os.ftruncate(self._file, 0)
+        os.ftruncate(self.fd, 0)
 
     def close(self) -> None:
         """It has no locks that would be lost with it: SQLite's are on other files."""
