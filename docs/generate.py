@@ -35,8 +35,8 @@ ORDER = [
     "Graph", "END", "NodeContext", "append", "add", "merge", "union", "keep_last", "quorum",
     "ask", "sleep", "receive", "send", "gather", "map", "first", "timeout", "now", "random", "uuid", "note", "emit",
     "patched", "continue_as_new", "this_run", "this_step", "StepNow", "Done", "Secret", "StepFunction", "Workflow",
-    "Queue", "QueueInfo", "Schedule", "ScheduleInfo", "WorkerInfo", "MoveReport", "Checkpoint", "Status", "Keyring",
-    "undo_function",
+    "Queue", "QueueInfo", "Schedule", "ScheduleInfo", "WorkerInfo", "MoveReport", "LeftBehind", "Checkpoint", "Status",
+    "Keyring", "undo_function",
 ]
 # fmt: on
 
@@ -54,8 +54,8 @@ SURFACE = {
     "Graphs": ["Graph", "END", "NodeContext", "append", "add", "merge", "union", "keep_last", "quorum"],
     "Given and returned": [
         "Status", "Page", "RunInfo", "Checkpoint", "EntryInfo", "EntryContents", "StepInfo", "Effect", "Output",
-        "Question", "Field", "Activity", "RollbackPlan", "RollbackReport", "AuditReport", "MoveReport", "QueueInfo",
-        "ScheduleInfo", "WorkerInfo", "Secret", "Keyring",
+        "Question", "Field", "Activity", "RollbackPlan", "PlannedUndo", "RollbackReport", "AuditReport", "MoveReport",
+        "LeftBehind", "QueueInfo", "ScheduleInfo", "WorkerInfo", "Secret", "Keyring",
     ],
 }
 # fmt: on
@@ -400,8 +400,10 @@ def details() -> str:
 
 
 def errors() -> str:
+    import holdfast
     from holdfast import errors
 
+    caught = [name for name in holdfast.__all__ if is_error(getattr(holdfast, name))]
     tree = inspect.cleandoc(errors.__doc__ or "")
     drawing = inspect.cleandoc(tree[tree.index("    HoldfastError") :])
     rows = [
@@ -415,7 +417,8 @@ def errors() -> str:
             "# Errors\n",
             "Everything that Holdfast raises is a `holdfast.errors.HoldfastError`. What your own workflows, steps and",
             "functions given to `run.once` raise is passed on as it is. A message names the thing, the place and the",
-            "remedy.\n",
+            "remedy. Those that programs often catch are names of `holdfast`, too:",
+            f"{', '.join(f'`{name}`' for name in caught)}.\n",
             "```",
             drawing,
             "```\n",
