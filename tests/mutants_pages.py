@@ -3,6 +3,7 @@
 from mutants_table import Mutant
 
 UI = "src/holdfast/ui"
+PRESENT = "src/holdfast/present"
 TESTS = "tests/ui"
 
 MUTANTS: list[Mutant] = [
@@ -69,7 +70,7 @@ MUTANTS: list[Mutant] = [
     # Long runs
     Mutant(
         "pages-read-all-of-a-long-run",
-        f"{UI}/pages/run.py",
+        f"{PRESENT}/timeline.py",
         "lo = max(0, hi - WINDOW + 1)",
         "lo = 0",
         f"{TESTS}/test_pages.py -k long_run",
@@ -77,7 +78,7 @@ MUTANTS: list[Mutant] = [
     # Timelines and forms
     Mutant(
         "pages-branches-begin-late",
-        f"{UI}/timeline.py",
+        f"{PRESENT}/timeline.py",
         'self._fans.setdefault(f"{around}/{call}", self._since(around)) if dot',
         "self._clock.get(around, self._now) if dot",
         f"{TESTS}/test_timeline.py",

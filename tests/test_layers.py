@@ -27,6 +27,7 @@ LAYERS = [
     "engine.app",
     "graph",
     "flow",
+    "present",
     "cli",
 ]
 BACKENDS = ["memory", "files", "sqlite", "postgres"]

@@ -167,8 +167,8 @@ class Cli(click.Group):
 def told(ctx: click.Context, error: Exception) -> int:
     """Tell an error to the person, or to the program, that called; the exit status."""
     from holdfast.cli.remedies import told_error
-    from holdfast.cli.rendering import printable
     from holdfast.errors import HoldfastError
+    from holdfast.present.words import printable
 
     code = code_of(error)
     expected = isinstance(error, HoldfastError | OSError)

@@ -11,14 +11,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.progress import View
-from holdfast.cli.rendering import console, one_line, say, write_json
+from holdfast.cli.rendering import console, say, write_json
 from holdfast.engine.run.handle import Run
 from holdfast.errors import UsageError
+from holdfast.present.words import FLOW, one_line
 
 if TYPE_CHECKING:
     from holdfast.flow import Flow, Planned
-
-FLOW = "flow"  # what all runs of flows are runs of
 
 
 def load(path: str, *, as_json: bool) -> Flow:

@@ -13,11 +13,12 @@ from holdfast.cli import flows
 from holdfast.cli.codes import PROBLEMS
 from holdfast.cli.options import command, module_option, opened, store_option
 from holdfast.cli.remedies import command_line
-from holdfast.cli.rendering import one_line, printable, say, write_json
-from holdfast.cli.session import module_words
+from holdfast.cli.rendering import say, write_json
 from holdfast.cli.targets import TargetRefused, find_workflow, is_flow, is_graph
 from holdfast.engine.run.handle import Run
 from holdfast.errors import GraphInvalid, UsageError
+from holdfast.present.remedies import module_words
+from holdfast.present.words import one_line, printable
 
 Drawing = Callable[[Literal["mermaid", "svg"]], str]
 

@@ -24,14 +24,17 @@ from holdfast.cli.options import (
     with_store,
 )
 from holdfast.cli.progress import heading
-from holdfast.cli.remedies import command_line
-from holdfast.cli.rendering import one_line, say, workflow_of, write_json
-from holdfast.cli.session import Session, died, module_words, worker_command
+from holdfast.cli.remedies import command_line, typed
+from holdfast.cli.rendering import say, write_json
+from holdfast.cli.session import Session
 from holdfast.cli.targets import find_workflow, fitted, is_flow
 from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
 from holdfast.errors import RunNotFound, UsageError, WorkflowMissing
 from holdfast.kernel.model import ENDED, Status
+from holdfast.present.remedies import module_words, worker_for
+from holdfast.present.standing import has_died
+from holdfast.present.words import one_line, workflow_of
 from holdfast.views import RunInfo
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # none that are mistaken for each other
@@ -217,7 +220,7 @@ def _tell_detached(run: Run, again: tuple[str, ...], *, as_json: bool) -> None:
             say(f"{one_line(info.id)} is {info.status} already.")
             return
         say(f"{one_line(info.id)} is {info.status}; a worker of queue {info.queue} goes on with it:")
-        say(f"  {worker_command(run, info, again)}")
+        say(f"  {typed(worker_for(info.queue, info.workflow, (again or module_words(run))[1::2]))}")
 
 
 @command("resume", "holdfast resume order-17 --module orders", "holdfast resume release-4f7k2q9x")
@@ -265,7 +268,7 @@ def resume_here(
     if info.status not in (Status.READY, Status.WAITING, Status.RUNNING):
         ctx.exit(session.close(run))
     check_can_go_on(hf, run, by_resume=True)
-    if not as_json and not quiet and (info.status is not Status.RUNNING or died(hf, info)):
+    if not as_json and not quiet and (info.status is not Status.RUNNING or has_died(hf, info)):
         heading(run.id, workflow_of(info), f"goes on after entry {info.seq}")
     ctx.exit(session.drive(lambda: resumed(run), after=info.seq))
 
@@ -278,7 +281,7 @@ def check_can_go_on(hf: Holdfast, run: Run, *, by_resume: bool = False) -> None:
     info = run.info()
     if info.queue is None:
         raise UsageError(f"run {run.id!r} is driven by hand: the program that has its loop goes on with it")
-    if info.status is Status.AWAY or (info.status is Status.RUNNING and not died(hf, info)):
+    if info.status is Status.AWAY or (info.status is Status.RUNNING and not has_died(hf, info)):
         return  # it says where it is, or somebody else goes on with it
     declare(run)
     if run.declared() is None:

@@ -10,9 +10,10 @@ import click
 from holdfast.cli.commands.service import told_on
 from holdfast.cli.options import command, only_one, options_given, with_store
 from holdfast.cli.remedies import command_line
-from holdfast.cli.rendering import columns, one_line, say, write_json
+from holdfast.cli.rendering import columns, say, write_json
 from holdfast.engine.app import Holdfast
 from holdfast.errors import UsageError
+from holdfast.present.words import one_line
 
 EVENTS = ("question.asked", "run.completed", "run.failed", "run.cancelled")
 

@@ -11,8 +11,9 @@ import click
 from holdfast.cli.bars import counting
 from holdfast.cli.codes import CLAIMED, DAMAGED, DONE, REFUSED
 from holdfast.cli.options import DURATION, command, filter_options, opened
-from holdfast.cli.rendering import COLOURS, console, one_line, say, write_json
+from holdfast.cli.rendering import COLOURS, console, say, write_json
 from holdfast.errors import UsageError
+from holdfast.present.words import one_line
 from holdfast.views import LeftBehind, MoveReport
 
 LINES = 20  # of those that were left

@@ -13,10 +13,11 @@ from holdfast.cli.bars import counting
 from holdfast.cli.codes import DAMAGED, DONE, REFUSED
 from holdfast.cli.commands.archives import take_in
 from holdfast.cli.options import command, opened, store_option
-from holdfast.cli.rendering import COLOURS, console, one_line, say, write_json
+from holdfast.cli.rendering import COLOURS, console, say, write_json
 from holdfast.engine.admin import backup
 from holdfast.engine.app import Holdfast
 from holdfast.errors import StoreNotFound, UsageError
+from holdfast.present.words import one_line
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -10,12 +10,14 @@ from holdfast.cli.codes import BY_STATUS, INTERRUPTED, TERMINATED
 from holdfast.cli.options import SECONDS, command, run_argument, with_store
 from holdfast.cli.progress import Progress, heading, view_for
 from holdfast.cli.remedies import command_line
-from holdfast.cli.rendering import is_read, one_line, say, workflow_of
-from holdfast.cli.session import LOOK, Session, Terminated, died, told_to_end
-from holdfast.cli.story import Follower
+from holdfast.cli.rendering import is_read, say
+from holdfast.cli.session import LOOK, Session, Terminated, told_to_end
 from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
 from holdfast.kernel.model import ENDED, Status
+from holdfast.present.follower import Follower
+from holdfast.present.standing import standing
+from holdfast.present.words import one_line, workflow_of
 
 _WONDER = 2.0  # seconds between two looks whether somebody drives it still
 
@@ -61,6 +63,7 @@ def _watch(hf: Holdfast, run: Run, progress: Progress, timeout: float | None) ->
         if time.monotonic() >= wonder_at:
             wonder_at = time.monotonic() + _WONDER
             info = run.info()
-            if info.seq != mourned and died(hf, info):
+            stands = standing(hf, info) if info.seq != mourned else None
+            if stands is not None and stands.died:
                 mourned = info.seq
-                progress.warn(f"its process has died; a worker goes on with it, or {command_line('resume', run.id)}")
+                progress.warn(f"{stands.told}, or {command_line('resume', run.id)}")

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from holdfast.engine.worker import schedules
 from holdfast.kernel.model import Filter, Status
+from holdfast.present.standing import HELD
 from holdfast.ui import shapes
 from holdfast.ui.api.calls import Call, Plain
 from holdfast.ui.api.write_ops import to_begin
-from holdfast.ui.holders import HELD
 from holdfast.ui.shapes import queue_view
 from holdfast.views import ScheduleInfo, moment
 

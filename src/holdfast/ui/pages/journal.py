@@ -1,22 +1,26 @@
-"""The raw journal of a run: its entries in pages."""
+"""The raw journal of a run: its entries in pages, one entry as a whole, and entries by name to choose from."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.cli.about import about
 from holdfast.engine.run.handle import Run
 from holdfast.engine.run.outputs import stretches
-from holdfast.errors import RunDamaged
+from holdfast.errors import HoldfastError, RunDamaged
 from holdfast.kernel.model import Kind
+from holdfast.present.about import about
+from holdfast.present.words import short
 from holdfast.ui.api.problems import Refused
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
 from holdfast.ui.pages.run import frame, head
-from holdfast.views import EntryContents, EntryInfo
+from holdfast.ui.pages.words import part_of
+from holdfast.views import EntryContents, EntryInfo, RunInfo
 
 PAGE = 100  # entries
+OFFERED = 200  # of the newest entries to choose from
+_LONG = 80  # characters of what an entry is about
 
 
 class Line(Struct, frozen=True):
@@ -65,3 +69,37 @@ def _lines(run: Run, infos: tuple[EntryInfo, ...]) -> list[Line]:
         except RunDamaged:
             continue  # the list is there without it, too; the entry's own page says what is wrong
     return [Line(info, about(told[info.seq]) or "" if info.seq in told else "cannot be read") for info in infos]
+
+
+def entry(ask: Ask) -> Response:
+    """One entry, with all that it says."""
+    run, top = ask.run, head(ask)
+    named = str(ask.request.path_params["seq"])
+    if not (named.isascii() and named.isdecimal() and len(named) < 16):
+        raise Refused(404, "NoEntry", "an entry has a number")
+    found = run.entry(int(named))
+    return ask.render(
+        "whole.html",
+        title=f"{top.info.id}: entry {found.seq}",
+        tab="journal",
+        heading=f"Entry {found.seq}: {found.kind}",
+        about=about(found),
+        at=found.at,
+        part=part_of(found.contents, ask.number("begin") or 0, run_url(top.info.id, "entries", found.seq)),
+        **frame(ask, top),
+    )
+
+
+def named(run: Run, info: RunInfo, *, live: bool = False) -> list[tuple[int, str]]:
+    """The newest entries, newest first, each with what it is about; with ``live`` without what was rolled back."""
+    after = str(info.seq - OFFERED) if info.seq >= OFFERED else None
+    try:
+        entries = run.entries(after=after, limit=OFFERED)
+        lives = {one.seq for one in run.history(after=after, limit=OFFERED) if one.live or not live}
+    except HoldfastError:  # encrypted or damaged: its own page says so, and a number can still be typed
+        return []
+    return [
+        (one.seq, short(f"{one.kind} {about(one) or ''}".strip(), _LONG))
+        for one in entries
+        if one.seq in lives and not one.pending
+    ][::-1]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.cli.rendering import clock, one_line, short
 from holdfast.kernel.model import Kind
+from holdfast.present.words import clock, one_line, short
 from holdfast.views import EntryContents, moment
 
 Contents = dict[str, Any]
