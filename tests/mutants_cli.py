@@ -24,7 +24,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "cli-takes-a-secret-from-the-command-line",
-        f"{CLI}/targets.py",
+        f"{PRESENT}/arguments.py",
         "    return Secret.from_env(given)",
         "    return Secret(given)",
         f'{TESTS}/test_running.py -k "secret"',
@@ -46,7 +46,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "cli-does-not-know-the-flow-of-a-run",
-        f"{CLI}/flows.py",
+        f"{PRESENT}/arguments.py",
         "        import holdfast.flow  # noqa: F401",
         "        pass",
         f'{TESTS}/test_graphs_and_flows.py -k "knows_nothing"',
@@ -104,14 +104,14 @@ MUTANTS: list[Mutant] = [
     # The exit status tells what happened
     Mutant(
         "cli-forgets-what-went-wrong-with-one",
-        f"{CLI}/commands/many.py",
+        f"{CLI}/commands/bulk.py",
         "            code = code or code_of(error)\n",
         "",
         f'{TESTS}/test_acting.py -k "wrong_with_one or cancel_one"',
     ),
     Mutant(
         "cli-hides-what-was-not-undone",
-        f"{CLI}/commands/mending.py",
+        f"{CLI}/commands/repair.py",
         "    if incomplete:\n        click.get_current_context().exit(REFUSED)\n",
         "",
         f'{TESTS}/test_acting.py -k "leaves_something"',

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.progress import View
 from holdfast.cli.rendering import console, say, write_json
-from holdfast.engine.run.handle import Run
 from holdfast.errors import UsageError
-from holdfast.present.words import FLOW, one_line
+from holdfast.present.words import one_line
 
 if TYPE_CHECKING:
     from holdfast.flow import Flow, Planned
@@ -47,12 +46,6 @@ def check_variables(flow: Flow, variables: dict[str, Any]) -> None:
     from holdfast.flow.file.variables import start_values
 
     start_values(flow.definition, variables)
-
-
-def declare(run: Run) -> None:
-    """Let this process drive the run, if it is a flow's: what it does is kept with it."""
-    if run.info().workflow == FLOW:
-        import holdfast.flow  # noqa: F401
 
 
 def show_dry_run(flow: Flow, variables: dict[str, Any], *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.kernel.model import Kind
 from holdfast.present.words import clock, one_line, short
-from holdfast.views import EntryContents, moment
+from holdfast.views import EntryContents, EntryInfo, moment
 
 Contents = dict[str, Any]
 
@@ -16,6 +16,11 @@ def about(entry: EntryContents) -> str | None:
     """What the entry is about; None if its kind says it all, or if what it said was erased or cannot be read."""
     tell = _ABOUT.get(entry.kind, _nothing)
     return one_line(tell(entry.contents)) or None
+
+
+def is_abandoned(info: EntryInfo) -> bool:
+    """Whether a rollback left the entry behind. What a rollback itself did is there to stay."""
+    return not info.live and info.kind not in (Kind.ROLLBACK_BEGUN, Kind.UNDONE)
 
 
 def _nothing(said: Contents) -> str:

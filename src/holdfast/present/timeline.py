@@ -151,8 +151,8 @@ class Timeline:
             last = bar.pieces[-1]
             status = bar.status
             if status == "started" and not running:
-                status = "not done" if bar.sort == "rollback" else "uncertain"
-            continues = bar.live and status == bar.status  # of what is uncertain nobody knows when it ended
+                status = {"rollback": "not done", "child": "waiting"}.get(bar.sort, "uncertain")
+            continues = bar.live and status in (bar.status, "waiting")  # nobody knows when an uncertain step ended
             piece = replace(last, end=max(last.start, now)) if continues else last
             self.bars[n] = replace(bar, status=status, pieces=(*bar.pieces[:-1], piece))
         return list(self.bars.values())
@@ -244,6 +244,7 @@ class Timeline:
             bar = self.bars[n]
             last = bar.pieces[-1]
             status = {"waiting": "closed", "started": "uncertain"}.get(bar.status, bar.status)
+            status = "closed" if bar.sort == "child" else status
             ends = {"wait": max(last.start, at), "pause": min(last.end, at)}.get(last.look, last.end)
             self.bars[n] = replace(bar, status=status, pieces=(*bar.pieces[:-1], replace(last, end=ends)))
 

@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from holdfast.cli.codes import REFUSED
-from holdfast.cli.commands.driving import check_can_go_on, resume_here
-from holdfast.cli.flows import declare
+from holdfast.cli.commands.running import check_can_go_on, resume_here
 from holdfast.cli.options import (
     ANSWER,
     JSON,
@@ -28,6 +27,7 @@ from holdfast.engine.app import Holdfast
 from holdfast.engine.control.questions import is_breakpoint
 from holdfast.engine.run.handle import Run
 from holdfast.errors import AnswerRefused, QuestionClosed, UsageError
+from holdfast.present.arguments import declare
 from holdfast.present.questions import open_questions
 from holdfast.present.remedies import remedies_of
 from holdfast.present.standing import has_died

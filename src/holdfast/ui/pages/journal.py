@@ -9,7 +9,7 @@ from holdfast.engine.run.handle import Run
 from holdfast.engine.run.outputs import stretches
 from holdfast.errors import HoldfastError, RunDamaged
 from holdfast.kernel.model import Kind
-from holdfast.present.about import about
+from holdfast.present.about import about, is_abandoned
 from holdfast.present.words import short
 from holdfast.ui.api.problems import Refused
 from holdfast.ui.pages.addresses import run_url
@@ -28,11 +28,7 @@ class Line(Struct, frozen=True):
 
     info: EntryInfo
     about: str
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether a rollback left it behind. What a rollback itself did is there to stay."""
-        return not self.info.live and self.info.kind not in (Kind.ROLLBACK_BEGUN, Kind.UNDONE)
+    abandoned: bool
 
 
 def page(ask: Ask) -> Response:
@@ -68,7 +64,8 @@ def _lines(run: Run, infos: tuple[EntryInfo, ...]) -> list[Line]:
             told |= {one.seq: one for one in run.entries(after=str(lo - 1) if lo else None, limit=hi - lo + 1)}
         except RunDamaged:
             continue  # the list is there without it, too; the entry's own page says what is wrong
-    return [Line(info, about(told[info.seq]) or "" if info.seq in told else "cannot be read") for info in infos]
+    abouts = [about(told[info.seq]) or "" if info.seq in told else "cannot be read" for info in infos]
+    return [Line(info, said, is_abandoned(info)) for info, said in zip(infos, abouts, strict=True)]
 
 
 def entry(ask: Ask) -> Response:

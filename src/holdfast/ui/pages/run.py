@@ -136,14 +136,12 @@ def page(ask: Ask, forms: list[Form] | None = None, *, status: int = 200) -> Res
     """How one run stands. ``forms`` are its questions, if they are shown with what is wrong with an answer."""
     run, top = ask.run, head(ask)
     context: dict[str, Any] = {"found": None, "chart": None, "picture": Picture(), "damage": None}
-    context |= {"forms": [], "outputs": [], "elsewhere": []}
+    context |= {"forms": [], "outputs": []}
     if top.unread is None:
         try:
             found = describe(ask.hf, run, upto=ask.number("upto"))
-            own = [one for one in found.questions if one.run == top.info.id]
             context["found"], context["chart"] = found, chart(found.window.bars)
-            context["forms"] = forms if forms is not None else [form(one) for one in own]
-            context["elsewhere"] = [one for one in found.questions if one.run != top.info.id]
+            context["forms"] = forms if forms is not None else [form(one) for one in found.questions]
             context["outputs"] = newest_outputs(run, top.info)
             context["picture"] = picture(run)
         except (RunDamaged, Redacted) as damage:

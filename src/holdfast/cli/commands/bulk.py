@@ -13,9 +13,8 @@ import click
 
 from holdfast.cli.codes import DONE, REFUSED, code_of
 from holdfast.cli.commands.acting import agreed, resume_option
-from holdfast.cli.commands.driving import check_can_go_on, resume_here
 from holdfast.cli.commands.lists import every_run
-from holdfast.cli.flows import declare
+from holdfast.cli.commands.running import check_can_go_on, resume_here
 from holdfast.cli.options import (
     by_option,
     command,
@@ -31,6 +30,7 @@ from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
 from holdfast.errors import HoldfastError, RunError, UsageError
 from holdfast.kernel.model import Status
+from holdfast.present.arguments import declare
 from holdfast.present.words import counted, one_line
 from holdfast.views import RunInfo
 

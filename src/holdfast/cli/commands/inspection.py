@@ -16,7 +16,7 @@ from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
 from holdfast.errors import KeyMissing, RunDamaged, RunNotFound, UsageError
 from holdfast.kernel.model import Kind
-from holdfast.present.about import about
+from holdfast.present.about import about, is_abandoned
 from holdfast.present.description import describe
 from holdfast.present.diff import Difference, changes, state_of
 from holdfast.present.names import fan_of, task_name
@@ -165,7 +165,9 @@ def history_command(
                 line = entry_json(run, entry) | {"about": told, **flags}
                 write_json(line if contents else {name: value for name, value in line.items() if name != "contents"})
                 continue
-            kind_told = f"{info.kind} (pending)" if info.pending else info.kind if info.live else f"({info.kind})"
+            kind_told = (
+                f"{info.kind} (pending)" if info.pending else f"({info.kind})" if is_abandoned(info) else info.kind
+            )
             text = f"{info.seq:>6}  {clock(info.at)}  {kind_told}"
             said = short(entry.contents, 500) if contents else short(told or "", _ABOUT)
             say(f"{text:<46}  {said}".rstrip())
