@@ -75,6 +75,28 @@ MUTANTS: list[Mutant] = [
         "lo = 0",
         f"{TESTS}/test_pages.py -k long_run",
     ),
+    # The terminal and the page say the same, and that is true
+    Mutant(
+        "present-shows-the-input-of-old",
+        f"{PRESENT}/input.py",
+        "seq, given = record.chapter, run.entry(record.chapter).contents",
+        "seq, given = 0, run.entry(0).contents",
+        "tests/present -k input",
+    ),
+    Mutant(
+        "present-counts-no-next-attempt",
+        f"{PRESENT}/timeline.py",
+        'return self.attempts + (self.status == "retrying")',
+        "return self.attempts",
+        "tests/present -k order",
+    ),
+    Mutant(
+        "present-forgets-what-children-ask",
+        f"{PRESENT}/questions.py",
+        'if any(awaited(hf, child) == "answer" for child in waiting):',
+        "if False:",
+        "tests/present -k word",
+    ),
     # Timelines and forms
     Mutant(
         "pages-branches-begin-late",

@@ -47,6 +47,10 @@ INPUTS: dict[str, Any] = {
     "fork of anew": {"n": 7},
     "parent/sell#1": {"order": "A-4", "cents": 100},
 }
+STEPS = {  # their statuses and attempts
+    "asks": [("done", 1), ("done", 2), ("done", 1), ("needs input", 1)],
+    "retries": [("retrying", 2)],
+}
 NEEDS = {  # what helps: the acts that both offer
     "anew": ["answer"],
     "answered": ["resume"],
@@ -128,6 +132,8 @@ def test_the_same_steps_in_the_same_order(both: Both, id: str) -> None:
     """With the same statuses and the same numbers of attempts."""
     typed, drawn = _rows_of_terminal(both.terminal("show", id)), _rows_of_page(both.page(id))
     assert [row[1:] for row in typed] == [row[1:] for row in drawn]
+    if id in STEPS:
+        assert [row[1:] for row in typed] == STEPS[id]
     assert all(
         one[0] == other[0] or not other[0] for one, other in zip(typed, drawn, strict=True)
     )  # a child has a link

@@ -301,7 +301,9 @@ def test_an_encrypted_run_without_its_key_is_shown_as_such(serving: Serve, tmp_p
         assert "abracadabra" not in told
         for part in ("state", "effects", "journal", "fork", "entries/1"):
             answer = pages.get(f"/runs/hidden/{part}")
-            assert (answer.status_code, str(tmp_path) in answer.text) == (409, False), part
+            assert (answer.status_code, str(tmp_path) in answer.text) == (200 if part == "journal" else 409, False), (
+                part
+            )
         assert pages.get("/runs/hidden/family").status_code == 200
 
 

@@ -2,9 +2,9 @@
 
 Each command is a thin function in `holdfast.cli.commands`, loaded when it is called, so that the help and the short
 commands start fast. `options` declares what commands have in common and opens the store; `targets` finds the workflow,
-graph or flow that is named, and fits the input to it; `progress` shows a run while it goes on, from its journal;
-`prompts` asks at the terminal; `rendering` shows values and lists; `remedies` tells errors in words of the command
-line; `codes` is the table of exit statuses.
+graph or flow that is named; `progress` shows a run while it goes on; `prompts` asks at the terminal; `rendering` shows
+values and lists; `remedies` tells errors in words of the command line; `codes` is the table of exit statuses. What is
+said about runs comes from `holdfast.present`.
 """
 
 from __future__ import annotations

@@ -28,10 +28,10 @@ class Description(Struct, frozen=True, kw_only=True):
     window: Window
 
 
-def describe(hf: Holdfast, run: Run, *, upto: int | None = None) -> Description:
-    """Describe a run; with ``upto``, what happened up to that entry."""
+def describe(hf: Holdfast, run: Run, *, upto: int | None = None, stands: Standing | None = None) -> Description:
+    """Describe a run; with ``upto``, what happened up to that entry. ``stands`` is how it stands, if that is known."""
     info = run.info()
-    stands, questions = standing(hf, info), open_questions(hf, run)
+    stands, questions = stands or standing(hf, info), open_questions(hf, run)
     return Description(
         info=info,
         standing=stands,

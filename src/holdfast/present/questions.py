@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from holdfast.engine.access.operations import drive
 from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
+from holdfast.engine.run.reading import run_info
 from holdfast.errors import HoldfastError
 from holdfast.kernel.model import ENDED, Filter, Kind, Status
 from holdfast.present.words import short
 from holdfast.views import Question, RunInfo
 
-OPEN = tuple(frozenset(Status) - ENDED - {Status.AWAY})
+_OPEN = tuple(frozenset(Status) - ENDED - {Status.AWAY})
 _MOST_CHILDREN = 1_000
 _REMEMBERED = 2_000  # runs
 
@@ -28,8 +29,8 @@ class Asked:
         self._known: dict[tuple[str, int], tuple[Question, ...]] = {}
         self._lock = threading.Lock()
 
-    def by(self, hf: Holdfast, info: RunInfo) -> tuple[Question, ...]:
-        """The open questions of a run; none, if it cannot be read."""
+    def by(self, hf: Holdfast, info: RunInfo) -> tuple[Question, ...] | None:
+        """The open questions of a run; None, if it cannot be read."""
         key = (info.uid, info.seq)
         with self._lock:
             known = self._known.get(key)
@@ -37,8 +38,8 @@ class Asked:
             return known  # a run that is held may have an answer that was not taken in yet
         try:
             found = tuple(hf.get(info.id).questions())
-        except HoldfastError:  # encrypted, damaged, deleted: the run's own page says it
-            found = ()
+        except HoldfastError:  # encrypted, damaged, deleted: its own page says it
+            return None
         with self._lock:
             if len(self._known) >= _REMEMBERED:
                 del self._known[next(iter(self._known))]
@@ -54,7 +55,7 @@ def open_runs(hf: Holdfast, run: Run) -> Iterator[Run]:
     if run.status in ENDED:
         return
     yield run
-    for record in hf.client.store.find(Filter(parent=run.uid, statuses=OPEN), limit=_MOST_CHILDREN)[::-1]:
+    for record in hf.client.store.find(Filter(parent=run.uid, statuses=_OPEN), limit=_MOST_CHILDREN)[::-1]:
         yield from open_runs(hf, Run(hf.client.run(record.id, record.uid)))
 
 
@@ -63,15 +64,16 @@ def open_questions(hf: Holdfast, run: Run) -> list[Question]:
     return [question for one in open_runs(hf, run) for question in one.questions()]
 
 
-def is_asking(hf: Holdfast, info: RunInfo) -> bool:
-    """Whether a waiting run, or a child that it waits for, has an open question."""
-    if info.seq > 0 and asked.by(hf, info):
-        return True
-    waiting = Filter(parent=info.uid, statuses=(Status.WAITING,))
-    return any(
-        is_asking(hf, Run(hf.client.run(record.id, record.uid)).info())
-        for record in hf.client.store.find(waiting, limit=_MOST_CHILDREN)
-    )
+def awaited(hf: Holdfast, info: RunInfo) -> Literal["answer", "child", "message", ""]:
+    """What a waiting run waits for: an answer, to itself or to a child, a child, a message; "" if nobody can tell."""
+    own = asked.by(hf, info) if info.seq > 0 else ()
+    if own:
+        return "answer"
+    children = hf.client.store.find(Filter(parent=info.uid, statuses=_OPEN), limit=_MOST_CHILDREN)
+    waiting = [run_info(record) for record in children if record.status is Status.WAITING]
+    if any(awaited(hf, child) == "answer" for child in waiting):
+        return "answer"
+    return "child" if children else "message" if own is not None else ""
 
 
 # What others than the holder leave.

@@ -17,7 +17,7 @@ from holdfast.engine.app import Holdfast
 from holdfast.engine.worker.queues import Settings, read_settings
 from holdfast.errors import HoldfastError
 from holdfast.kernel.model import Filter, Status
-from holdfast.present.questions import OPEN, is_asking
+from holdfast.present.questions import awaited
 from holdfast.present.remedies import Remedy, module_words, worker_for
 from holdfast.present.words import clock, joined
 from holdfast.stores.protocol import Store
@@ -74,27 +74,22 @@ def _standing(hf: Holdfast, info: RunInfo, alive: Collection[str], idle: Collect
         return Standing("died", "its process has died; a worker resumes it", rollback, _worker(hf, info))
     if rollback:
         finishing = "" if info.status is Status.RUNNING else "whoever resumes it finishes that"
-        return Standing(_look(hf, info), finishing, rollback)
+        return Standing(_look(hf, info)[0], finishing, rollback)
     reason = info.reason if info.reason and not _FOR_A_WORKER.match(info.reason) else ""
     if info.status is Status.READY and info.queue in idle and not reason:
         return Standing("ready", f"no live worker of queue {info.queue} is known", "", _worker(hf, info))
-    look = _look(hf, info)
-    return Standing(look, reason or _awaited(hf, info, look))
+    look, note = _look(hf, info)
+    return Standing(look, reason or note)
 
 
-def _look(hf: Holdfast, info: RunInfo) -> str:
+def _look(hf: Holdfast, info: RunInfo) -> tuple[str, str]:
+    """The word for a run, and what it waits for."""
     if info.status is not Status.WAITING:
-        return str(info.status)
-    return "asks" if is_asking(hf, info) else "delayed" if info.wake_at is not None else "waiting"
-
-
-def _awaited(hf: Holdfast, info: RunInfo, look: str) -> str:
-    if info.status is Status.WAITING and info.wake_at is not None:
-        return f"until {clock(info.wake_at)}"
-    if look != "waiting":
-        return ""
-    children = hf.client.store.find(Filter(parent=info.uid, statuses=OPEN), limit=1)
-    return "for a child run" if children else "for a message"
+        return str(info.status), ""
+    what = awaited(hf, info)
+    if info.wake_at is not None:
+        return "asks" if what == "answer" else "delayed", f"until {clock(info.wake_at)}"
+    return ("asks", "") if what == "answer" else ("waiting", what and f"for a {what}")
 
 
 def remark(info: RunInfo) -> str:

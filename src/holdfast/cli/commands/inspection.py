@@ -8,22 +8,21 @@ from typing import Any
 import click
 
 from holdfast.cli.options import command, module_option, run_argument, with_store
-from holdfast.cli.progress import entry_json
 from holdfast.cli.remedies import in_commands, typed
 from holdfast.cli.rendering import columns, console, escaped, pairs, pretty, say, status_text, write_json
 from holdfast.cli.session import outcome_json, title
 from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
-from holdfast.errors import KeyMissing, RunDamaged, RunNotFound, UsageError
+from holdfast.errors import RunNotFound, UsageError
 from holdfast.kernel.model import Kind
-from holdfast.present.about import about, is_abandoned
+from holdfast.present.about import journal_lines
 from holdfast.present.description import describe
 from holdfast.present.diff import Difference, changes, state_of
 from holdfast.present.names import fan_of, task_name
 from holdfast.present.standing import Standing
 from holdfast.present.timeline import Bar
 from holdfast.present.words import ago, clock, joined, one_line, printable, short, undo_word, workflow_of
-from holdfast.views import EntryContents, EntryInfo, RunInfo
+from holdfast.views import EntryContents, RunInfo
 
 _STEPS = 20  # lines of steps that `show` has
 _ABOUT = 100  # characters of what an entry is about
@@ -85,9 +84,10 @@ def show_command(hf: Holdfast, run: str, trace: bool, as_json: bool) -> None:
 
 def _facts(run: Run, info: RunInfo, stands: Standing) -> list[tuple[str, Any]]:
     parent = run.entry(0).contents.get("parent") if info.parent else None
+    delayed = info.wake_at is not None and not info.reason  # until when, has a line of its own
     return [
         ("workflow", workflow_of(info)),
-        ("rollback" if stands.rollback else "reason", in_commands(stands.told, info.id) if not info.wake_at else None),
+        ("rollback" if stands.rollback else "reason", in_commands(stands.told, info.id) if not delayed else None),
         ("created", f"{clock(info.created_at)}  ({ago(info.created_at)})"),
         ("last entry", f"{info.seq}  ({ago(info.updated_at)})"),
         ("wakes", clock(info.wake_at) if info.wake_at else None),
@@ -148,7 +148,7 @@ def history_command(
     What was acknowledged, and the holder of the run has not taken in yet, is the last, and pending.
 
     Beside its kind stands what an entry is about: a step, a node, a question. Of a run that is encrypted, with keys
-    that are not here, or of an entry that is damaged, that is left out.
+    that are not here, or of an entry that is damaged, it says that it cannot be read.
 
     JSON, a line for each: {"run": id, "seq": n, "kind": …, "at": …, "about": …, "live": …, "inherited": …, "pending":
     …}, and with --contents {"contents": …}.
@@ -157,31 +157,23 @@ def history_command(
     cursor = None if after is None else str(after)
     while left is None or left > 0:
         page = handle.history(kind=kind, after=cursor, limit=min(500, left or 500))
-        for info in page:
-            entry = handle.entry(info.seq) if contents else _read(handle, info)
-            told = about(entry)
+        for line in journal_lines(handle, page.items):
+            info, entry = line.info, line.entry
+            if contents and entry is None:
+                entry = handle.entry(info.seq)  # which says why it cannot be read
+            said = entry.contents if contents and entry is not None else None
             if as_json:
+                given = {"run": run, "seq": info.seq, "kind": info.kind, "at": info.at}
+                given |= {"contents": said} if contents else {}
                 flags = {"live": info.live, "inherited": info.inherited, "pending": info.pending}
-                line = entry_json(run, entry) | {"about": told, **flags}
-                write_json(line if contents else {name: value for name, value in line.items() if name != "contents"})
+                write_json({**given, "about": line.about, **flags})
                 continue
-            kind_told = (
-                f"{info.kind} (pending)" if info.pending else f"({info.kind})" if is_abandoned(info) else info.kind
-            )
-            text = f"{info.seq:>6}  {clock(info.at)}  {kind_told}"
-            said = short(entry.contents, 500) if contents else short(told or "", _ABOUT)
-            say(f"{text:<46}  {said}".rstrip())
+            kind_told = f"({info.kind})" if line.abandoned else info.kind
+            text = f"{info.seq:>6}  {clock(info.at)}  {kind_told}{' (pending)' if info.pending else ''}"
+            say(f"{text:<46}  {short(said, 500) if contents else short(line.told, _ABOUT)}".rstrip())
         left = None if left is None else left - len(page)
         if (cursor := page.next) is None:
             return
-
-
-def _read(run: Run, info: EntryInfo) -> EntryContents:
-    """An entry with what it says, as far as that can be read: the list of entries is there without it, too."""
-    try:
-        return run.entry(info.seq)
-    except (KeyMissing, RunDamaged):
-        return EntryContents(info.seq, info.kind, info.at, {})
 
 
 @command("state", "holdfast state order-17", "holdfast state order-17 --at 4 --json | jq .state")

@@ -231,7 +231,7 @@ def _show_imported(summary: Summary) -> None:
 def _counts(*rows: tuple[str, int, str]) -> None:
     from rich.text import Text
 
-    where, width = console(), max(len(name) for name, _, _ in rows)
+    where, width = console(), max(14, *(len(name) for name, _, _ in rows))
     for name, count, level in rows:
         style = COLOURS.get(level, "") if count else "dim"
         where.print(Text(f"{name:<{width}}", style="dim").append(f"  {count:>7,}", style=style))

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
 from starlette.responses import Response
 
 from holdfast.engine.run.handle import Run
-from holdfast.engine.run.outputs import stretches
-from holdfast.errors import HoldfastError, RunDamaged
+from holdfast.errors import HoldfastError
 from holdfast.kernel.model import Kind
-from holdfast.present.about import about, is_abandoned
+from holdfast.present.about import about, journal_lines
 from holdfast.present.words import short
 from holdfast.ui.api.problems import Refused
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
 from holdfast.ui.pages.run import frame, head
 from holdfast.ui.pages.words import part_of
-from holdfast.views import EntryContents, EntryInfo, RunInfo
+from holdfast.views import RunInfo
 
 PAGE = 100  # entries
 OFFERED = 200  # of the newest entries to choose from
 _LONG = 80  # characters of what an entry is about
-
-
-class Line(Struct, frozen=True):
-    """An entry in the list."""
-
-    info: EntryInfo
-    about: str
-    abandoned: bool
 
 
 def page(ask: Ask) -> Response:
@@ -46,7 +36,7 @@ def page(ask: Ask) -> Response:
         "journal.html",
         title=f"{top.info.id}: journal",
         tab="journal",
-        lines=_lines(run, found.items),
+        lines=journal_lines(run, found.items),
         kinds=[str(one) for one in Kind],
         kind=kind,
         lo=lo,
@@ -54,18 +44,6 @@ def page(ask: Ask) -> Response:
         later=run_url(top.info.id, "journal", **{"from": following, "kind": kind}) if following is not None else None,
         **frame(ask, top),
     )
-
-
-def _lines(run: Run, infos: tuple[EntryInfo, ...]) -> list[Line]:
-    """The entries, each with what it is about, as far as that can be read."""
-    told: dict[int, EntryContents] = {}
-    for lo, hi in stretches([info.seq for info in infos]):
-        try:
-            told |= {one.seq: one for one in run.entries(after=str(lo - 1) if lo else None, limit=hi - lo + 1)}
-        except RunDamaged:
-            continue  # the list is there without it, too; the entry's own page says what is wrong
-    abouts = [about(told[info.seq]) or "" if info.seq in told else "cannot be read" for info in infos]
-    return [Line(info, said, is_abandoned(info)) for info, said in zip(infos, abouts, strict=True)]
 
 
 def entry(ask: Ask) -> Response:

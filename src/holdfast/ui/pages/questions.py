@@ -45,7 +45,7 @@ def look(hf: Holdfast, *, enough: int, after: str | None = None) -> tuple[list[Q
     while True:
         page = hf.runs(status=(Status.WAITING, Status.RUNNING), limit=100, after=after)
         for info in page:
-            found += asked.by(hf, info)
+            found += asked.by(hf, info) or ()
             looked_at += 1
             if len(found) >= enough or looked_at >= _LOOKED_AT:
                 is_last = page.next is None and info is page.items[-1]

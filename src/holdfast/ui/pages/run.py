@@ -139,7 +139,7 @@ def page(ask: Ask, forms: list[Form] | None = None, *, status: int = 200) -> Res
     context |= {"forms": [], "outputs": []}
     if top.unread is None:
         try:
-            found = describe(ask.hf, run, upto=ask.number("upto"))
+            found = describe(ask.hf, run, upto=ask.number("upto"), stands=top.standing)
             context["found"], context["chart"] = found, chart(found.window.bars)
             context["forms"] = forms if forms is not None else [form(one) for one in found.questions]
             context["outputs"] = newest_outputs(run, top.info)

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from holdfast.engine.app import Holdfast
 from holdfast.engine.workflow.declare import registered_names
 from holdfast.errors import HoldfastError
-from holdfast.kernel.model import ENDED, Kind, Status
-from holdfast.present.about import about
+from holdfast.kernel.model import ENDED, Status
+from holdfast.present.about import newest
 from holdfast.present.standing import Standing, remark, standings
 from holdfast.present.words import short
 from holdfast.ui import shapes
@@ -66,10 +66,7 @@ class Newest:
             [entry] = hf.get(info.id).entries(after=str(info.seq - 1) if info.seq else None, limit=1)
         except (HoldfastError, ValueError):  # encrypted, damaged, deleted: the run's own page says it
             return ""
-        if entry.kind == Kind.SAVED and (queue := entry.contents.get("queue")):
-            return f"{', '.join(str(name) for name in queue)} next" if isinstance(queue, list) else ""
-        told = about(entry)
-        return f"{entry.kind}: {told}" if told else entry.kind
+        return newest(entry)
 
 
 _newest = Newest()
