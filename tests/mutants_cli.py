@@ -3,6 +3,7 @@
 from mutants_table import Mutant
 
 CLI = "src/holdfast/cli"
+PRESENT = "src/holdfast/present"
 TESTS = "tests/cli"
 
 MUTANTS: list[Mutant] = [
@@ -23,7 +24,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "cli-takes-a-secret-from-the-command-line",
-        f"{CLI}/targets.py",
+        f"{PRESENT}/arguments.py",
         "    return Secret.from_env(given)",
         "    return Secret(given)",
         f'{TESTS}/test_running.py -k "secret"',
@@ -45,14 +46,14 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "cli-does-not-know-the-flow-of-a-run",
-        f"{CLI}/flows.py",
+        f"{PRESENT}/arguments.py",
         "        import holdfast.flow  # noqa: F401",
         "        pass",
         f'{TESTS}/test_graphs_and_flows.py -k "knows_nothing"',
     ),
     Mutant(
         "cli-asks-only-its-own-run",
-        f"{CLI}/session.py",
+        f"{PRESENT}/questions.py",
         "for one in open_runs(hf, run) for question in one.questions()]",
         "for one in [run] for question in one.questions()]",
         f'{TESTS}/test_acting.py -k "child"',
@@ -60,7 +61,7 @@ MUTANTS: list[Mutant] = [
     # What is shown is true, and harmless
     Mutant(
         "cli-lets-control-characters-through",
-        f"{CLI}/rendering.py",
+        f"{PRESENT}/words.py",
         'return "".join(char if char.isprintable() else " " for char in str(value))',
         "return str(value)",
         f'{TESTS}/test_looking.py {TESTS}/test_parts.py -k "control or harmless"',
@@ -74,7 +75,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "cli-tells-again-what-was-done-before",
-        f"{CLI}/story.py",
+        f"{PRESENT}/follower.py",
         "            if entry.seq > self._shown:",
         "            if True:",
         f'{TESTS}/test_running.py -k "resume_goes"',
@@ -103,14 +104,14 @@ MUTANTS: list[Mutant] = [
     # The exit status tells what happened
     Mutant(
         "cli-forgets-what-went-wrong-with-one",
-        f"{CLI}/commands/many.py",
+        f"{CLI}/commands/bulk.py",
         "            code = code or code_of(error)\n",
         "",
         f'{TESTS}/test_acting.py -k "wrong_with_one or cancel_one"',
     ),
     Mutant(
         "cli-hides-what-was-not-undone",
-        f"{CLI}/commands/mending.py",
+        f"{CLI}/commands/repair.py",
         "    if incomplete:\n        click.get_current_context().exit(REFUSED)\n",
         "",
         f'{TESTS}/test_acting.py -k "leaves_something"',
@@ -160,7 +161,7 @@ MUTANTS: list[Mutant] = [
     ),
     Mutant(
         "cli-mistakes-an-id-for-an-option",
-        f"{CLI}/remedies.py",
+        f"{PRESENT}/remedies.py",
         'words = [name, *options, "--", *arguments]',
         "words = [name, *options, *arguments]",
         f'{TESTS}/test_hostile.py -k "look_like_something_else"',

@@ -3,6 +3,7 @@
 from mutants_table import Mutant
 
 UI = "src/holdfast/ui"
+PRESENT = "src/holdfast/present"
 TESTS = "tests/ui"
 
 MUTANTS: list[Mutant] = [
@@ -69,15 +70,37 @@ MUTANTS: list[Mutant] = [
     # Long runs
     Mutant(
         "pages-read-all-of-a-long-run",
-        f"{UI}/pages/run.py",
+        f"{PRESENT}/timeline.py",
         "lo = max(0, hi - WINDOW + 1)",
         "lo = 0",
         f"{TESTS}/test_pages.py -k long_run",
     ),
+    # The terminal and the page say the same, and that is true
+    Mutant(
+        "present-shows-the-input-of-old",
+        f"{PRESENT}/input.py",
+        "seq, given = record.chapter, run.entry(record.chapter).contents",
+        "seq, given = 0, run.entry(0).contents",
+        "tests/present -k input",
+    ),
+    Mutant(
+        "present-counts-no-next-attempt",
+        f"{PRESENT}/timeline.py",
+        'return self.attempts + (self.status == "retrying")',
+        "return self.attempts",
+        "tests/present -k order",
+    ),
+    Mutant(
+        "present-forgets-what-children-ask",
+        f"{PRESENT}/questions.py",
+        'if any(awaited(hf, child) == "answer" for child in waiting):',
+        "if False:",
+        "tests/present -k word",
+    ),
     # Timelines and forms
     Mutant(
         "pages-branches-begin-late",
-        f"{UI}/timeline.py",
+        f"{PRESENT}/timeline.py",
         'self._fans.setdefault(f"{around}/{call}", self._since(around)) if dot',
         "self._clock.get(around, self._now) if dot",
         f"{TESTS}/test_timeline.py",

@@ -171,7 +171,7 @@ def test_an_answer_may_be_null(call: Call, store: Holdfast) -> None:
 def test_send(call: Call, shop: Call) -> None:
     waits = shop("waits", "w")
     assert waits.code == 3
-    assert "? waiting  w  for a message, or for another run" in waits.out
+    assert "… waiting  w  for a message" in waits.out
     assert call("send", "w", '"no"', "--topic", "other", "--key", "k", "--json").json["sent"] is True
     assert "It was sent before." in call("send", "w", '"no"', "--topic", "other", "--key", "k").out
     done = call("send", "w", "42", "--topic", "payments", "--by", "bank", "--resume", "-m", SHOPPING)
@@ -250,7 +250,7 @@ def test_a_rollback_that_stops_is_seen_everywhere_and_goes_on_when_it_is_said_ag
     repaired.broken["bank"] = True
     stopped = call("rollback", "s1", "--to", "0", "--yes")
     assert stopped.code == 5
-    assert re.search(r"undo_failed +charge#1", stopped.out)
+    assert re.search(r"undo failed +charge#1", stopped.out)
     assert FAILED in stopped.err
     assert "holdfast rollback s1 --to 0 tries it again" in stopped.err
     assert "with --force it passes over it" in stopped.err
@@ -262,7 +262,7 @@ def test_a_rollback_that_stops_is_seen_everywhere_and_goes_on_when_it_is_said_ag
     shown = call("show", "s1").out
     assert "holdfast rollback s1 --to 0 --module shopping\n  holdfast rollback s1 --to 0 --force" in shown
     assert call("show", "s1", "--json").json["run"]["reason"].startswith("its rollback to entry 0 stopped")
-    assert "undo_failed" in call("effects", "s1").out
+    assert "undo failed" in call("effects", "s1").out
     sick = call("doctor")
     assert sick.code == 12
     assert "1 run blocked in the middle of a rollback, by an undo that failed: s1" in sick.out
@@ -280,7 +280,7 @@ def test_with_force_a_rollback_passes_over_what_failed_and_says_so(call: Call, s
     call("rollback", "s1", "--to", "0", "--yes")
     forced = call("rollback", "s1", "--to", "0", "--force", "--then", "cancelled", "--yes", "--by", "operations")
     assert forced.code == 9
-    assert re.search(r"undo_failed +charge#1", forced.out)
+    assert re.search(r"undo failed +charge#1", forced.out)
     assert "not everything was undone: the undo of step 'charge#1'" in " ".join(call("runs").out.split())
     well = call("doctor")
     assert (well.code, "1 run of which not everything was undone: s1" in well.out) == (0, True)

@@ -217,5 +217,5 @@ def test_a_run_whose_process_died(call: Call, shop: Call, store: Holdfast, url: 
     assert "  holdfast resume dead --module shopping\n" in shown
     watched = call("watch", "dead", "--timeout", "0.6")
     assert watched.code == 3
-    assert "! its process has died; a worker goes on with it, or holdfast resume dead\n" in watched.out
-    assert "▸ running  dead  by nobody" in watched.out
+    assert "! its process has died; a worker resumes it, or holdfast resume dead\n" in watched.out
+    assert "✗ process died  dead" in watched.out

@@ -19,7 +19,7 @@ def test_runs_are_listed_newest_first(call: Call, shop: Call) -> None:
     lines = call("runs").out.splitlines()
     assert lines[0].split() == ["run", "status", "workflow", "created", "entries"]
     assert [line.split()[:3] for line in lines[1:]] == [
-        ["b", "waiting", "shopping.sell"],
+        ["b", "needs", "input"],
         ["a", "completed", "shopping.quick"],
     ]
     given = call("runs", "--json").json
@@ -80,7 +80,7 @@ def test_questions(call: Call, shop: Call) -> None:
 def test_show_a_run_that_waits(call: Call, shop: Call) -> None:
     shop("sell", "s1", "--tag", "a=1", order="A-17")
     out = call("show", "s1").out
-    assert out.startswith("? waiting  s1\n")
+    assert out.startswith("? needs input  s1\n")
     for text in ("shopping.sell", "a=1", "charge#1", "? How shall it go?", "holdfast answer s1"):
         assert text in out
 
@@ -114,7 +114,7 @@ def test_show_tells_how_long_steps_took(call: Call, shop: Call, memdir: Path) ->
     [line] = [line.split() for line in call("show", "slow").out.splitlines() if "slow#1" in line]
     assert line[1:3] == ["done", "slow#1"]
     assert float(line[3]) > 0
-    assert line[4] == "s"
+    assert line[4] == "ms"
 
 
 def test_show_in_json(call: Call, shop: Call) -> None:

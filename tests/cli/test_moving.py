@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.cli.commands.moving import systems
+from holdfast.cli.commands.transfer import systems
 from holdfast.importers import SYSTEMS
 
 from .conftest import Call

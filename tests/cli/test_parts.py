@@ -11,11 +11,12 @@ import click
 import pytest
 
 from holdfast.cli import prompts
-from holdfast.cli.difference import Difference, differences
 from holdfast.cli.live import plain
 from holdfast.cli.options import DURATION, JSON, MOMENT
-from holdfast.cli.rendering import one_line, short, span
-from holdfast.cli.story import Story, fan_name, fan_of, node_of, step_name, task_name
+from holdfast.present.diff import Difference, differences
+from holdfast.present.names import fan_name, fan_of, node_of, step_name, task_name
+from holdfast.present.timeline import Timeline
+from holdfast.present.words import one_line, short, span
 from holdfast.views import EntryContents, Field
 
 # --- differences
@@ -160,9 +161,9 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def lines_of(*entries: tuple[str, dict[str, Any]]) -> list[str]:
-    story, lines = Story(), list[str]()
+    story, lines = Timeline(), list[str]()
     for n, (kind, contents) in enumerate(entries):
-        lines += map(plain, story.tell(EntryContents(n, kind, NOON + timedelta(seconds=n), contents)))
+        lines += map(plain, story.add(EntryContents(n, kind, NOON + timedelta(seconds=n), contents)))
     return lines
 
 
@@ -187,10 +188,10 @@ def test_a_story() -> None:
         "✓ charge  a card, attempt 2  2.0 s",
         "✓ map scan #2",
         "? Go [31m on?",
-        "→ true  by me",
+        "✓ true  by me",
         "✗ bad  ValueError: no (attempt 3)",
         "✗ undo of entry 1  OSError: gone",
-        "↶ rolled back to entry 0",
+        "↩ rolled back to entry 0",
         "· forked from other at 3",
     ]
 
@@ -203,7 +204,7 @@ def test_a_story_of_what_was_erased() -> None:
         ("emitted", {"key": "note#1", "stream": "notes", **erased}),
         ("raised", {"key": "x#1", "final": True, **erased}),
         ("received", erased),
-    ) == ["? (erased)", "→ (erased)", "✗ x  an error that was erased", "→ message  (erased)"]
+    ) == ["? (erased)", "✓ (erased)", "✗ x  an error that was erased", "✓ message  (erased)"]
 
 
 def test_a_story_of_nodes() -> None:
@@ -245,9 +246,9 @@ def test_a_story_of_nodes_that_are_effects() -> None:
         "✓ load  1 of 1",
         "✗ check  RuntimeError: no pigeons  0.2 s",
         "· rolls back to entry 0",
-        "↶ undo of entry 4",
+        "↩ undo of entry 4",
         "✗ undo of entry 1  OSError: gone",
-        "↶ rolled back to entry 0  1 undone, 1 failed",
+        "↩ rolled back to entry 0  1 undone, 1 failed",
         "· tried again",
         "✗ send  ValueError: no",
     ]

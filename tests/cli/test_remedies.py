@@ -116,7 +116,7 @@ def test_the_module_or_workflow_that_was_meant(call: Call, memdir: Path) -> None
 
 
 def test_every_kind_is_about_something_or_nothing() -> None:
-    from holdfast.cli.about import about
+    from holdfast.present.about import about
 
     for kind in Kind:
         assert about(EntryContents(0, kind, moment(0), {})) is None  # it was erased, or is encrypted

@@ -138,7 +138,7 @@ def test_watch_and_answer_in_two_terminals(terminal: Begin, call: Call, shop: Ca
         assert watching.ended() == 0
         lines = watching.text.splitlines()
     assert lines[0] == "s1  shopping.sell"
-    assert '→ {"carrier":"post","parcels":1,"insured":false}' in lines
+    assert '✓ {"carrier":"post","parcels":1,"insured":false}' in lines
     assert lines[-1] == "A-17 by post"
     assert any(line.startswith("✓ ship") for line in lines)
 

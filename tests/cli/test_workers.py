@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from subprocess import Popen
 
@@ -32,10 +33,10 @@ def killed(process: Callable[..., Popen[str]], memdir: Path, call: Call) -> None
 
 def test_a_run_whose_process_died_is_told(call: Call, killed: None, store: Holdfast) -> None:
     shown = call("show", "k")
-    assert shown.out.splitlines()[0] == "▸ running  k  by nobody: its process has died"
+    assert shown.out.splitlines()[0] == "✗ process died  k"
     assert "holdfast resume k --module shopping" in shown.out
     listed = call("runs")
-    assert "its process has died; a worker goes on with it, or holdfast resume k" in listed.out
+    assert "its process has died; a worker resumes it: holdfast worker shopping" in listed.out
     assert call("show", "k", "--json").json["died"] is True
     assert call("runs", "--json").json["died"] == ["k"]
     with store.run("hand").claim():
@@ -53,12 +54,19 @@ def test_nobody_goes_on_with_it_who_cannot(
     assert store.client.store.inbox(store.get("k").uid) == []
 
 
-def test_who_leaves_a_run_to_a_worker_is_told_of_it(call: Call, shop: Call) -> None:
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is ready is expected to be taken at once."""
+    for module in ("present.standing", "cli.commands.doctor"):
+        monkeypatch.setattr(f"holdfast.{module}.SOON", timedelta(seconds=-1))
+
+
+def test_who_leaves_a_run_to_a_worker_is_told_of_it(call: Call, shop: Call, at_once: None) -> None:
     done = shop("quick", "q", "--detach", "--queue", "slow q")
     way = f"holdfast worker {SHOPPING} --queue 'slow q'"
     assert done.out == f"q is ready; a worker of queue slow q goes on with it:\n  {way}\n"
     shown = call("show", "q").out
-    assert "The store knows of no live worker; one of queue slow q goes on with it." in shown
+    assert "no live worker of queue slow q is known" in shown
     assert "holdfast worker shopping --queue 'slow q'" in shown
     [found] = [one for one in call("doctor", "--json").json["findings"] if one["what"] == "unattended"]
     assert (found["level"], found["remedy"]) == ("warning", "holdfast worker MODULE --queue 'slow q'")
@@ -69,9 +77,10 @@ def test_who_leaves_a_run_to_a_worker_is_told_of_it(call: Call, shop: Call) -> N
     assert shop("quick", "q", "--detach", "--queue", "slow q").out == "q is completed already.\n"
 
 
-def test_a_live_worker_is_no_reason_to_worry(call: Call, shop: Call, store: Holdfast) -> None:
+def test_a_live_worker_is_no_reason_to_worry(call: Call, shop: Call, store: Holdfast, at_once: None) -> None:
     shop("quick", "q", "--detach")
-    with store.run("hand").claim():
+    shop("quick", "held", "--detach")
+    with store.get("held").claim():
         assert "no live worker" not in call("show", "q").out
         assert "unattended" not in call("doctor").out
 

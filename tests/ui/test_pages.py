@@ -117,7 +117,7 @@ def test_any_id_has_its_pages(hf: Holdfast, pages: TestClient, id: str) -> None:
 def test_a_run_from_all_sides(hf: Holdfast, pages: TestClient) -> None:
     run = hf.start(selling.sell, "A-1", 4200, id="A-1")
     told = words(pages.get("/runs/A-1").text)
-    for part in ("2 attempts", "card of A-1", "mailbox of A-1", "A-1 is paid", '"paid": 4200', "How shall A-1 go?"):
+    for part in ("attempt 2", "card of A-1", "mailbox of A-1", "A-1 is paid", '"paid": 4200', "How shall A-1 go?"):
         assert part in told
     effects = words(pages.get("/runs/A-1/effects").text)
     assert "charge#1 card of A-1 yes, by selling:refund" in effects
@@ -277,7 +277,7 @@ def test_a_run_that_waits_for_a_message_says_so(hf: Holdfast, pages: TestClient)
         return holdfast.receive("parcel")
 
     hf.start(receiver, id="r")
-    assert "waits for a message" in words(pages.get("/runs/r").text)
+    assert "… waiting for a message" in words(pages.get("/runs/r").text)
 
 
 def test_what_is_not_there_is_a_page_too(hf: Holdfast, pages: TestClient) -> None:
@@ -301,7 +301,9 @@ def test_an_encrypted_run_without_its_key_is_shown_as_such(serving: Serve, tmp_p
         assert "abracadabra" not in told
         for part in ("state", "effects", "journal", "fork", "entries/1"):
             answer = pages.get(f"/runs/hidden/{part}")
-            assert (answer.status_code, str(tmp_path) in answer.text) == (409, False), part
+            assert (answer.status_code, str(tmp_path) in answer.text) == (200 if part == "journal" else 409, False), (
+                part
+            )
         assert pages.get("/runs/hidden/family").status_code == 200
 
 

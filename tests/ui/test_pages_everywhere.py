@@ -27,7 +27,7 @@ def test_all_pages_on_every_store(hf: Holdfast, serving: Callable[[Holdfast], Te
         "/workers": [],
         "/runs/draft": ['class="hf"', "draft 2"],
         "/runs/draft/state?at=3": ["state.notes[0]", "read draft 1"],
-        run_url("A/1"): ["card of A/1", "2 attempts", "A/1 is paid"],
+        run_url("A/1"): ["card of A/1", "attempt 2", "A/1 is paid"],
         run_url("A/1", "effects"): ["mailbox of A/1"],
         run_url("A/1", "journal"): ["intended"],
         run_url("A/1", "fork"): ["Fork"],

@@ -15,12 +15,12 @@ from starlette.testclient import TestClient
 
 import holdfast
 from holdfast import Holdfast, flow, step, workflow
-from holdfast.ui import holders
-from holdfast.ui.pages import standing
+from holdfast.present import standing
+from holdfast.present.input import input_of
+from holdfast.present.remedies import remedies_of, worker_for
 from holdfast.ui.pages.addresses import run_url
-from holdfast.ui.pages.given import given_to
 from holdfast.ui.pages.run import said
-from holdfast.ui.pages.standing import goes_on_when_let, in_buttons
+from holdfast.ui.pages.words import in_buttons, worker_command
 
 Serve = Callable[[Holdfast], TestClient]
 
@@ -73,9 +73,9 @@ def test_a_run_whose_process_died_is_not_said_to_be_running(hf: Holdfast, pages:
     for path in ("/runs/queued", "/"):
         told = words(pages.get(path).text)
         assert "✗ process died" in told
-        assert "its process has died; a worker goes on with it: holdfast worker MODULE --queue mail" in told
+        assert "its process has died; a worker resumes it: holdfast worker selling --queue mail" in told
     told = words(pages.get(run_url("by hand")).text)
-    assert "its process has died; whoever claims it goes on with it" in told
+    assert "its process has died; it can be claimed again" in told
     assert "goes on after" not in told
     assert "Was held by" in told
     listed = {one["id"]: one["holder_alive"] for one in pages.get("/api/v1/runs").json()["items"]}
@@ -103,13 +103,18 @@ def test_who_asks_who_sleeps_and_who_waits_are_told_apart(hf: Holdfast, pages: T
     hf.start(sleeper, id="sleeps")
     hf.enqueue(selling.room, "attic", id="later", delay=3600)
     hf.start(receiver, id="receives")
-    badges = dict(re.findall(r'aria-hidden="true">(.)</span>(\w+)</span></td>', pages.get("/").text))
-    assert badges == {"?": "asks", "◷": "delayed", "…": "waiting"}
+    badges = dict(re.findall(r'aria-hidden="true">(.)</span>([\w ]+)</span></td>', pages.get("/").text))
+    assert badges == {"?": "needs input", "◷": "delayed", "…": "waiting"}
     assert "? questions 1" in words(pages.get("/").text)
-    for id, told in (("asks", "? asks"), ("sleeps", "◷ delayed"), ("later", "◷ delayed"), ("receives", "… waiting")):
+    for id, told in (
+        ("asks", "? needs input"),
+        ("sleeps", "◷ delayed"),
+        ("later", "◷ delayed"),
+        ("receives", "… waiting"),
+    ):
         assert words(pages.get(f"/runs/{id}").text).startswith(f'id="main" tabindex="-1"> {id} {told}')
     assert "Now ◷ delayed" in words(pages.get("/runs/sleeps").text)
-    assert "Now ? asks" in words(pages.get("/runs/asks").text)
+    assert "Now ? needs input" in words(pages.get("/runs/asks").text)
 
 
 # --- who takes from queues
@@ -122,7 +127,8 @@ def test_a_queue_that_nobody_takes_from_says_so_with_the_command(
     told = "is known: holdfast worker MODULE --queue 'two words'"
     assert f"No live worker of it {told}" in words(pages.get("/queues").text)
     for path in ("/", "/runs/ready"):
-        assert f"no live worker of queue two words {told}" in words(pages.get(path).text)
+        known = told.replace("MODULE", "selling")
+        assert f"no live worker of queue two words {known}" in words(pages.get(path).text)
     held = hf.enqueue(selling.room, "attic", queue="two words", id="held")
     hf.client.store.claim(held.uid, hf.client.engine.worker.ready())
     for path in ("/queues", "/", "/runs/ready"):
@@ -148,8 +154,8 @@ def test_what_was_just_enqueued_is_not_said_to_be_left_alone(hf: Holdfast, pages
 
 
 def test_the_command_for_a_worker() -> None:
-    assert holders.worker_command("default") == "holdfast worker MODULE"
-    assert holders.worker_command("mail", "flow") == "holdfast worker --flows --queue mail"
+    assert worker_command("default") == "holdfast worker MODULE"
+    assert worker_for("mail", "flow").options == ("--flows", "--queue", "mail")
 
 
 def test_limits_are_named_where_columns_are_not(hf: Holdfast, pages: TestClient) -> None:
@@ -186,8 +192,9 @@ DOUBT = (
     ],
 )
 def test_a_parked_run_is_let_go_on_only_where_that_helps(hf: Holdfast, reason: Any, lets: bool, told: str) -> None:
-    info = replace(hf.run("r").info(), status=holdfast.Status.BLOCKED, reason=reason)
-    assert goes_on_when_let(info) is lets
+    run = hf.start(pay, 3, id="r")
+    acts = [one.act for one in remedies_of(run, replace(run.info(), reason=reason))]
+    assert acts == ["resolve", "resolve", *(["unblock"] if lets else [])]
     assert in_buttons(reason or "").endswith(told)
 
 
@@ -238,13 +245,13 @@ def test_arguments_have_their_names_where_the_workflow_is_known(hf: Holdfast, pa
     sold = hf.start(selling.sell, "A-1", 4200, id="A-1")
     assert "Input order A-1 cents 4200" in words(pages.get("/runs/A-1").text)
     fork = sold.fork(id="other", input={"cents": 1})
-    assert given_to(fork, fork.info()).by_names == {"order": "A-1", "cents": 1}
-    assert given_to(sold, sold.info()).named == [("order", "A-1"), ("cents", 4200)]
+    assert input_of(fork, fork.info()).by_names == {"order": "A-1", "cents": 1}
+    assert input_of(sold, sold.info()).named == [("order", "A-1"), ("cents", 4200)]
     several = hf.start(many, 1, 2, 3, key="x", id="m")
-    told = given_to(several, several.info())
+    told = input_of(several, several.info())
     assert (told.named, told.by_names) == ([("first", 1), ("rest", (2, 3)), ("key", "x")], None)
     unknown = replace(sold.info(), workflow="of elsewhere")
-    assert given_to(sold, unknown).named == [("argument 1", "A-1"), ("argument 2", 4200)]
+    assert input_of(sold, unknown).named == [("argument 1", "A-1"), ("argument 2", 4200)]
 
 
 def test_of_a_flow_the_variables_come_first(hf: Holdfast, pages: TestClient, tmp_path: Any) -> None:

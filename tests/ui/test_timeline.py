@@ -10,8 +10,10 @@ import pytest
 import selling
 
 import holdfast
-from holdfast.ui.chart import Scale, brief, chart, lane_name
-from holdfast.ui.timeline import Bar, Piece, Reel
+from holdfast.present.names import lane_name
+from holdfast.present.timeline import Bar, Piece, Timeline
+from holdfast.present.words import brief
+from holdfast.ui.chart import Scale, chart
 from holdfast.views import EntryContents
 
 START = datetime(2026, 1, 31, 9, tzinfo=UTC)
@@ -21,10 +23,10 @@ ZERO = int(START.timestamp() * 1_000_000)
 def told(*entries: tuple[float, str, dict[str, Any]], live: Any = (), now: float = 100, **how: Any) -> list[Bar]:
     """The bars of entries, each with its second."""
     running = how.pop("running", True)
-    reel = Reel(**how)
+    timeline = Timeline(**how)
     for seq, (second, kind, said) in enumerate(entries):
-        reel.add(EntryContents(seq, kind, START + timedelta(seconds=second), said), live=not live or seq in live)
-    return reel.finish(ZERO + round(now * 1_000_000), running=running)
+        timeline.add(EntryContents(seq, kind, START + timedelta(seconds=second), said), live=not live or seq in live)
+    return timeline.finish(ZERO + round(now * 1_000_000), running=running)
 
 
 def spans(bar: Bar) -> list[tuple[float, float, str]]:
@@ -356,10 +358,10 @@ def test_a_scale_gives_back_the_moment_of_a_place(seed: int) -> None:
 def test_the_bars_of_real_runs() -> None:
     with holdfast.open("memory://") as hf:
         run = hf.start(selling.sell, "real", 4200, id="real")
-        reel = Reel()
+        timeline = Timeline()
         for entry in run.entries():
-            reel.add(entry)
-        bars = reel.finish(ZERO, running=False)
+            timeline.add(entry)
+        bars = timeline.finish(ZERO, running=False)
         assert [(bar.name, bar.status, bar.attempts) for bar in bars] == [
             ("charge", "done", 1),
             ("label", "done", 2),

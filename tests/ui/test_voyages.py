@@ -66,7 +66,7 @@ def test_a_rollback_that_died_is_told(hf: Holdfast, pages: TestClient) -> None:
     voyages.deadly.append("yes")
     with pytest.raises(voyages.Dies):
         run.rollback(to=0)
-    told = "is being rolled back to entry 0; whoever goes on finishes that"
+    told = "is being rolled back to entry 0; whoever resumes it finishes that"
     assert told in words(pages.get("/runs/d").text)
     worker = hf.client.engine.worker.ready()
     hf.client.store.claim(run.uid, worker)
@@ -75,7 +75,7 @@ def test_a_rollback_that_died_is_told(hf: Holdfast, pages: TestClient) -> None:
     for path in ("/runs/d", "/"):
         shown = words(pages.get(path).text)
         assert "✗ process died" in shown
-        assert f"{told}; its process has died" in shown
+        assert "is being rolled back to entry 0; its process has died" in shown
     [rolls] = [row for row in rows(pages.get("/runs/d").text) if "rolls back" in row]
     assert "not done" in rolls
 

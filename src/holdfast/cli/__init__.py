@@ -2,9 +2,9 @@
 
 Each command is a thin function in `holdfast.cli.commands`, loaded when it is called, so that the help and the short
 commands start fast. `options` declares what commands have in common and opens the store; `targets` finds the workflow,
-graph or flow that is named, and fits the input to it; `progress` shows a run while it goes on, from its journal;
-`prompts` asks at the terminal; `rendering` shows values and lists; `remedies` tells errors in words of the command
-line; `codes` is the table of exit statuses.
+graph or flow that is named; `progress` shows a run while it goes on; `prompts` asks at the terminal; `rendering` shows
+values and lists; `remedies` tells errors in words of the command line; `codes` is the table of exit statuses. What is
+said about runs comes from `holdfast.present`.
 """
 
 from __future__ import annotations
@@ -30,54 +30,54 @@ class Entry(NamedTuple):
 
 SECTIONS: dict[str, dict[str, Entry]] = {
     "Run": {
-        "run": Entry("driving", "Run a workflow, a graph or a flow."),
-        "resume": Entry("driving", "Go on with a run, here."),
-        "watch": Entry("watching", "Follow a run live, whoever drives it."),
-        "worker": Entry("service", "Drive all runs that are due, until told to stop."),
+        "run": Entry("running", "Run a workflow, a graph or a flow."),
+        "resume": Entry("running", "Go on with a run, here."),
+        "watch": Entry("running", "Follow a run live, whoever drives it."),
+        "worker": Entry("worker", "Drive all runs that are due, until told to stop."),
     },
     "Look": {
         "runs": Entry("lists", "List runs, newest first."),
-        "show": Entry("looking", "Show one run: how it stands, and how to go on."),
-        "history": Entry("looking", "List the entries of a run's journal."),
-        "state": Entry("looking", "Show the state of a run, now or at an entry."),
-        "diff": Entry("looking", "Compare two runs, or one run at two entries."),
-        "effects": Entry("looking", "List what a run did to the outside world."),
+        "show": Entry("inspection", "Show one run: how it stands, and how to go on."),
+        "history": Entry("inspection", "List the entries of a run's journal."),
+        "state": Entry("inspection", "Show the state of a run, now or at an entry."),
+        "diff": Entry("inspection", "Compare two runs, or one run at two entries."),
+        "effects": Entry("inspection", "List what a run did to the outside world."),
         "questions": Entry("lists", "List the questions that wait for an answer."),
         "queues": Entry("queues", "List the queues, and what limits them."),
         "workers": Entry("lists", "List who drives runs, and what they hold."),
         "schedules": Entry("queues", "List the schedules, and when each is due."),
-        "ui": Entry("ui", "Serve the web page and the HTTP API."),
-        "hooks": Entry("hooks", "List the hooks, or deliver what is due."),
-        "graph": Entry("drawing", "Draw a graph, a flow or a run, as Mermaid or SVG."),
+        "ui": Entry("web", "Serve the web page and the HTTP API."),
+        "hooks": Entry("web", "List the hooks, or deliver what is due."),
+        "graph": Entry("graphs", "Draw a graph, a flow or a run, as Mermaid or SVG."),
     },
     "Act": {
         "answer": Entry("acting", "Answer a question of a run."),
         "send": Entry("acting", "Send a message to a run."),
         "fork": Entry("acting", "Make a new run that shares the past of another."),
-        "rollback": Entry("mending", "Go back to an entry, and undo what came after it."),
-        "cancel": Entry("many", "Give up runs."),
-        "retry": Entry("many", "Try failed, cancelled or blocked runs again."),
-        "unblock": Entry("many", "Let blocked runs go on."),
-        "resolve": Entry("mending", "Say what became of a step that died in the act."),
+        "rollback": Entry("repair", "Go back to an entry, and undo what came after it."),
+        "cancel": Entry("bulk", "Give up runs."),
+        "retry": Entry("bulk", "Try failed, cancelled or blocked runs again."),
+        "unblock": Entry("bulk", "Let blocked runs go on."),
+        "resolve": Entry("repair", "Say what became of a step that died in the act."),
         "queue": Entry("queues", "Show, limit, pause or resume a queue."),
         "schedule": Entry("queues", "Show, make, pause, resume, trigger or delete a schedule."),
-        "hook": Entry("hooks", "Make, change, pause or delete a hook."),
+        "hook": Entry("web", "Make, change, pause or delete a hook."),
     },
     "Keep": {
-        "audit": Entry("keeping", "Verify the journals of runs."),
-        "redact": Entry("keeping", "Erase what entries of a run hold."),
+        "audit": Entry("retention", "Verify the journals of runs."),
+        "redact": Entry("retention", "Erase what entries of a run hold."),
         "export": Entry("archives", "Copy runs into one file."),
-        "import": Entry("moving", "Take in an exported file, or the runs of another system."),
+        "import": Entry("transfer", "Take in an exported file, or the runs of another system."),
         "backup": Entry("archives", "Copy the whole store into one file, while others work."),
         "restore": Entry("archives", "Take in all runs of a backup."),
-        "delete": Entry("keeping", "Delete a run."),
-        "prune": Entry("keeping", "Delete old runs."),
-        "move": Entry("moves", "Move runs into another store."),
+        "delete": Entry("retention", "Delete a run."),
+        "prune": Entry("retention", "Delete old runs."),
+        "move": Entry("transfer", "Move runs into another store."),
     },
     "Set up": {
         "init": Entry("setup", "Make a store, and a small example."),
         "migrate": Entry("setup", "Make a store in PostgreSQL, or bring it up to date."),
-        "check": Entry("drawing", "Check a flow or a graph, without running it."),
+        "check": Entry("graphs", "Check a flow or a graph, without running it."),
         "doctor": Entry("doctor", "Examine the environment and the store."),
         "completion": Entry("setup", "Print the completion script for a shell."),
     },
@@ -167,8 +167,8 @@ class Cli(click.Group):
 def told(ctx: click.Context, error: Exception) -> int:
     """Tell an error to the person, or to the program, that called; the exit status."""
     from holdfast.cli.remedies import told_error
-    from holdfast.cli.rendering import printable
     from holdfast.errors import HoldfastError
+    from holdfast.present.words import printable
 
     code = code_of(error)
     expected = isinstance(error, HoldfastError | OSError)

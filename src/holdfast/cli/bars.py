@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from holdfast.cli.rendering import console, one_line
+from holdfast.cli.rendering import console
+from holdfast.present.words import one_line
 
 Count = Callable[[int, int, str], None]
 

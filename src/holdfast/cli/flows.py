@@ -11,14 +11,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.progress import View
-from holdfast.cli.rendering import console, one_line, say, write_json
-from holdfast.engine.run.handle import Run
+from holdfast.cli.rendering import console, say, write_json
 from holdfast.errors import UsageError
+from holdfast.present.words import one_line
 
 if TYPE_CHECKING:
     from holdfast.flow import Flow, Planned
-
-FLOW = "flow"  # what all runs of flows are runs of
 
 
 def load(path: str, *, as_json: bool) -> Flow:
@@ -48,12 +46,6 @@ def check_variables(flow: Flow, variables: dict[str, Any]) -> None:
     from holdfast.flow.file.variables import start_values
 
     start_values(flow.definition, variables)
-
-
-def declare(run: Run) -> None:
-    """Let this process drive the run, if it is a flow's: what it does is kept with it."""
-    if run.info().workflow == FLOW:
-        import holdfast.flow  # noqa: F401
 
 
 def show_dry_run(flow: Flow, variables: dict[str, Any], *, as_json: bool) -> None:

@@ -12,8 +12,11 @@ from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TextIO
 
-from holdfast.cli.rendering import COLOURS, MARKS, console, one_line, span
-from holdfast.cli.story import Follower, Told, fan_name, fan_of, node_of, step_name
+from holdfast.cli.rendering import COLOURS, console
+from holdfast.present.follower import Follower
+from holdfast.present.names import fan_name, fan_of, node_of, step_name
+from holdfast.present.timeline import SECOND, Line, inset
+from holdfast.present.words import joined, mark, one_line, span
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,20 +25,8 @@ if TYPE_CHECKING:
 
 FEW = 8  # lines of what is being done; and the branches of a map that are shown one by one
 WIDTH = 30  # of a bar
-LINE_MARKS = MARKS | {
-    "retrying": "↻",
-    "answered": "→",
-    "note": "·",
-    "output": "»",
-    "timer": "◷",
-    "undone": "↶",
-    "undo_failed": "✗",
-    "uncertain": "?",
-    "warning": "!",
-    "printed": " ",
-}
-_COLOURS = COLOURS | {"answered": "green", "note": "bright_black", "output": "", "timer": "yellow", "printed": "dim"}
-_LOUD = frozenset({"failed", "waiting", "undo_failed", "warning", "printed"})
+_COLOURS = COLOURS | {"note": "bright_black", "printed": "dim"}
+_LOUD = frozenset({"failed", "asks", "undo_failed", "warning", "printed"})
 
 Fan = tuple[str, str]  # the run, and the call in it
 
@@ -46,7 +37,7 @@ class LiveView:
     def __init__(self, *, asks: bool = False) -> None:
         from rich.spinner import Spinner
 
-        self._left_out = frozenset({"waiting", "answered"} if asks else ())
+        self._left_out = frozenset({"asks", "answered"} if asks else ())
         self._console = console()
         self._spinner = Spinner("dots", style="cyan")
         self._bars: dict[Fan, tuple[int, int]] = {}  # how many branches have ended, and of how many
@@ -85,8 +76,8 @@ class LiveView:
         self._look_at_bars(follower)
         self._show_printed()
         for one, entry in found:
-            for told in one.story.tell(entry):
-                self._show_line(one, told)
+            for line in one.add(entry):
+                self._show_line(one, line)
         if self._live is not None:
             lines = list(self._lines(follower))
             more = [Text(f"  … and {len(lines) - FEW} more", style="dim")] if len(lines) > FEW else []
@@ -94,17 +85,17 @@ class LiveView:
 
     def warn(self, text: str) -> None:
         """Show something that Holdfast warns of."""
-        self._printed.put(Told("warning", one_line(text)))
+        self._printed.put(Line("warning", one_line(text)))
 
     def output(self, run: str, step: str, stream: str, text: str) -> None:
         """Show a line that a command of a flow printed."""
-        self._printed.put(Told("printed", f"{step} │ {one_line(text)}"))
+        self._printed.put(Line("printed", f"{step} │ {one_line(text)}"))
 
     def leave(self) -> None:
         """Show how far the maps came that are not done."""
         for (_, name), (done, total) in self._bars.items():
             if done < total and total > FEW:
-                self._console.print(styled(Told("note", fan_name(name), f"{done} of {total}")))
+                self._console.print(styled(Line("note", fan_name(name), f"{done} of {total}")))
 
     # --- lines that stay
 
@@ -112,25 +103,25 @@ class LiveView:
         from rich.text import Text
 
         for line in self._printed.lines():
-            self._console.print(styled(line) if isinstance(line, Told) else Text.from_ansi(line))
+            self._console.print(styled(line) if isinstance(line, Line) else Text.from_ansi(line))
 
-    def _show_line(self, one: Follower, told: Told) -> None:
-        fan = (one.id, told.fan or "")
+    def _show_line(self, one: Follower, line: Line) -> None:
+        fan = (one.id, line.fan or "")
         for other in [known for known in self._counts if known[0] == one.id and known != fan]:
             if (count := self._counts.pop(other)) > FEW:  # something else is done: it has ended
-                self._console.print(styled(Told("done", fan_name(other[1]), f"{count} steps", depth=told.depth)))
-        if told.status in self._left_out:
+                self._console.print(styled(Line("done", fan_name(other[1]), f"{count} steps", depth=line.depth)))
+        if line.status in self._left_out:
             return
-        if told.fan and told.status == "done":
-            total = one.story.total(told.fan, {name: bar for (id, name), bar in self._bars.items() if id == one.id})
-            if total is not None:
-                if total > FEW:
+        if line.fan and line.status == "done":
+            known = one.timeline.maps.get(fan_name(line.fan)) or self._bars.get(fan)
+            if known is not None:
+                if known[1] > FEW:
                     return
             else:
                 self._counts[fan] = self._counts.get(fan, 0) + 1
                 if self._counts[fan] > FEW:
                     return
-        self._console.print(styled(told))
+        self._console.print(styled(line))
 
     def _look_at_bars(self, follower: Follower) -> None:
         for one in follower.family():
@@ -141,7 +132,7 @@ class LiveView:
                 elif self._bars.get(fan, (total, total))[0] < total:  # it was seen going on, and has ended since
                     self._bars[fan] = (done, total)
                     if total > FEW and node_of(f"{name}/") is None:  # else the node has a line of its own
-                        line = Told("done", fan_name(name), f"{total} of {total}", depth=one.story.depth)
+                        line = Line("done", fan_name(name), f"{total} of {total}", depth=one.depth)
                         self._console.print(styled(line))
 
     # --- what is being done
@@ -154,31 +145,31 @@ class LiveView:
         for one in follower.family():
             if not one.is_running:
                 continue
-            inset, steps = "  " * one.story.depth, one.steps()
+            margin, steps, now = "  " * one.depth, one.steps(), datetime.now(UTC).timestamp()
             going = {fan_name(fan): count for fan, count in one.branches().items() if count[0] < count[1]}
-            bars = {name: count for name, count in (going | one.story.maps).items() if count[1] > FEW}
+            bars = {name: count for name, count in (going | one.timeline.maps).items() if count[1] > FEW}
             for name, (done, total) in bars.items():
-                yield bar(inset, frame, name, done, total)
-            for node, since in one.story.queue.items():
+                yield bar(margin, frame, name, done, total)
+            for node, since in one.timeline.queue.items():
                 if node not in bars:
-                    yield running(inset, frame, node, "", (datetime.now(UTC) - since).total_seconds())
+                    yield running(margin, frame, node, "", now - since / SECOND)
             for key, seconds in sorted(steps.items(), key=lambda item: -item[1]):
                 fan = fan_of(key)
                 if (fan is None or fan_name(fan) not in bars) and node_of(key) != step_name(key):
-                    yield step_line(one, inset + "  " * one.story.inset(key), frame, key, seconds)
+                    yield step_line(one, margin + "  " * inset(key), frame, key, seconds)
         for (_, fan), count in self._counts.items():
             if count > FEW:
                 yield Text().append_text(frame).append(f" {fan_name(fan):<16}").append(f"  {count} steps", style="dim")
         for one in follower.family():
-            for wait in one.story.waits.values():
-                yield waiting("  " * one.story.depth, wait.text, wait.until)
+            for wait in one.timeline.waits():
+                yield waiting("  " * one.depth, wait.text, wait.until)
 
 
 class _Printed:
     """What is printed while the screen is drawn: taken line by line, by whatever thread prints it."""
 
     def __init__(self) -> None:
-        self._lines: SimpleQueue[str | Told] = SimpleQueue()
+        self._lines: SimpleQueue[str | Line] = SimpleQueue()
         self._streams: list[tuple[str, TextIO, _Line]] = []
 
     def begin(self) -> None:
@@ -197,11 +188,11 @@ class _Printed:
             setattr(sys, name, stream)
         self._streams.clear()
 
-    def put(self, line: Told) -> None:
+    def put(self, line: Line) -> None:
         """Add a line of our own."""
         self._lines.put(line)
 
-    def lines(self) -> Iterator[str | Told]:
+    def lines(self) -> Iterator[str | Line]:
         """The lines that came since."""
         while True:
             try:
@@ -213,7 +204,7 @@ class _Printed:
 class _Line(io.TextIOBase):
     """A stream that gives its lines to a queue; what else is asked of it is what the real one says."""
 
-    def __init__(self, lines: SimpleQueue[str | Told], stream: TextIO) -> None:
+    def __init__(self, lines: SimpleQueue[str | Line], stream: TextIO) -> None:
         self._queue = lines
         self._stream = stream
         self._begun = ""
@@ -243,63 +234,63 @@ class _Line(io.TextIOBase):
 # --- lines
 
 
-def step_line(one: Follower, inset: str, frame: Text, key: str, seconds: float) -> Text:
+def step_line(one: Follower, margin: str, frame: Text, key: str, seconds: float) -> Text:
     """A step that is being carried out."""
-    attempt = one.story.attempts.get(key, 1)
-    parts = [one.story.targets.get(key, ""), f"attempt {attempt}" if attempt > 1 else ""]
-    return running(inset, frame, step_name(key), one_line(", ".join(part for part in parts if part)), seconds)
+    bar = one.timeline.open_bar(key)
+    detail = joined(bar.detail, f"attempt {bar.attempt}" if bar.attempt > 1 else "") if bar is not None else ""
+    return running(margin, frame, step_name(key), detail, seconds)
 
 
-def running(inset: str, frame: Text, name: str, detail: str, seconds: float) -> Text:
+def running(margin: str, frame: Text, name: str, detail: str, seconds: float) -> Text:
     """Something that is being done."""
     from rich.text import Text
 
-    text = Text(inset).append_text(frame).append(f" {one_line(name):<16}")
+    text = Text(margin).append_text(frame).append(f" {one_line(name):<16}")
     return text.append(f"  {detail}" if detail else "", style="dim").append(f"  {span(seconds)}", style="cyan")
 
 
-def bar(inset: str, frame: Text, name: str, done: int, total: int) -> Text:
+def bar(margin: str, frame: Text, name: str, done: int, total: int) -> Text:
     """How far a ``gather`` or ``map`` is."""
     from rich.text import Text
 
     full = round(WIDTH * done / total)
-    text = Text(inset).append_text(frame).append(f" {one_line(name):<16}  ")
+    text = Text(margin).append_text(frame).append(f" {one_line(name):<16}  ")
     text.append("━" * full, style="green").append("━" * (WIDTH - full), style="bright_black")
     return text.append(f"  {done}/{total}", style="cyan")
 
 
-def waiting(inset: str, what: str, until: datetime | None) -> Text:
+def waiting(margin: str, what: str, until: datetime | None) -> Text:
     """Something that is waited for."""
     from rich.text import Text
 
     left = "" if until is None else f"  in {span(max((until - datetime.now(UTC)).total_seconds(), 0))}"
-    return Text(inset).append(f"◷ {one_line(what)}", style="yellow").append(left, style="dim")
+    return Text(margin).append(f"◷ {one_line(what)}", style="yellow").append(left, style="dim")
 
 
-def styled(told: Told) -> Text:
+def styled(line: Line) -> Text:
     """A line in colours."""
     from rich.text import Text
 
-    colour = _COLOURS.get(told.status, "")
-    text = Text("  " * told.depth).append(LINE_MARKS.get(told.status, "·"), style=colour)
-    name = told_name(told)
-    wide = told.detail or told.seconds is not None
-    text.append(f" {name:<16}" if wide else f" {name}", style=colour if told.status in _LOUD else "")
-    if told.detail:
-        text.append(f"  {told.detail}", style="red" if told.status == "failed" else "dim")
-    if told.seconds is not None:
-        text.append(f"  {span(told.seconds)}", style="dim")
+    colour = _COLOURS.get(line.status, "")
+    text = Text("  " * line.depth).append(mark(line.status), style=colour)
+    name = line_name(line)
+    wide = line.detail or line.seconds is not None
+    text.append(f" {name:<16}" if wide else f" {name}", style=colour if line.status in _LOUD else "")
+    if line.detail:
+        text.append(f"  {line.detail}", style="red" if line.status == "failed" else "dim")
+    if line.seconds is not None:
+        text.append(f"  {span(line.seconds)}", style="dim")
     return text
 
 
-def plain(told: Told) -> str:
+def plain(line: Line) -> str:
     """A line without colours."""
-    detail = f"  {told.detail}" if told.detail else ""
-    seconds = f"  {span(told.seconds)}" if told.seconds is not None else ""
-    return f"{'  ' * told.depth}{LINE_MARKS.get(told.status, '·')} {told_name(told)}{detail}{seconds}"
+    detail = f"  {line.detail}" if line.detail else ""
+    seconds = f"  {span(line.seconds)}" if line.seconds is not None else ""
+    return f"{'  ' * line.depth}{mark(line.status)} {line_name(line)}{detail}{seconds}"
 
 
-def told_name(told: Told) -> str:
+def line_name(line: Line) -> str:
     """What a line is about, with the map that it is a part of."""
-    fan = one_line(fan_name(told.fan)) if told.fan is not None else told.text
-    return told.text if fan == told.text else f"{fan} {told.text}"
+    fan = one_line(fan_name(line.fan)) if line.fan is not None else line.text
+    return line.text if fan == line.text else f"{fan} {line.text}"

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from holdfast.cli.remedies import STORE, quoted
+from holdfast.cli.remedies import STORE
 from holdfast.errors import StoreNotFound, UsageError
+from holdfast.present.remedies import quoted
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from holdfast.cli.live import LiveView, plain
-from holdfast.cli.rendering import console, fall_silent, heard_or_not, one_line, say, write_json
-from holdfast.cli.story import Follower
+from holdfast.cli.rendering import console, fall_silent, heard_or_not, say, write_json
 from holdfast.errors import HoldfastError
+from holdfast.present.follower import Follower
+from holdfast.present.words import one_line
 from holdfast.views import EntryContents
 
 EVERY = 0.1  # seconds between two looks
@@ -90,8 +91,8 @@ class PlainView:
 
     def show(self, follower: Follower) -> None:
         """What is new, line by line."""
-        for told in follower.told():
-            say(plain(told))
+        for line in follower.lines():
+            say(plain(line))
 
     def warn(self, text: str) -> None:
         """The warning as a line of its own."""

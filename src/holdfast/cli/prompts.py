@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.cli.rendering import console, escaped, one_line
+from holdfast.cli.rendering import console, escaped
 from holdfast.engine.control.questions import is_breakpoint
 from holdfast.errors import AnswerRefused
 from holdfast.forms import Form, check_answer
+from holdfast.present.words import one_line
 from holdfast.views import Field, Question
 
 YES = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}

@@ -1,28 +1,23 @@
-"""What a person may type: commands that a shell reads as they are meant, and errors whose remedy is such a command.
-
-The library speaks of calls, such as ``run.unblock()``. Whoever sits at a terminal has no ``run``, but the command.
-"""
+"""Remedies as commands: what a person at a terminal types, and errors whose remedy is such a command."""
 
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import click
 
 from holdfast.errors import KeyMissing, RunNotFound, WorkflowMissing
+from holdfast.present import remedies
+from holdfast.present.remedies import Remedy, reworded
 
 STORE = "holdfast.store"  # in the meta of click's context: the URL that stands on the command line, if one does
 
 
 def command_line(name: str, *arguments: str, options: Sequence[str] = ()) -> str:
-    """A command as a person would type it, also about a run whose id looks like an option, or has a line break."""
-    options = [*options, *(store_words() if "--store" not in options else ())]
-    words = [name, *arguments, *options]
-    if any(argument.startswith("-") for argument in arguments):
-        words = [name, *options, "--", *arguments]
-    return " ".join(["holdfast", *map(quoted, words)])
+    """A command as a person would type it, about the same store as this one."""
+    store = () if "--store" in options else store_words()
+    return remedies.command_line(name, *arguments, options=[*options, *store])
 
 
 def store_words() -> tuple[str, ...]:
@@ -41,19 +36,6 @@ def store_words() -> tuple[str, ...]:
     return "--store", masked(url)
 
 
-def quoted(word: str) -> str:
-    """A word for a shell. What a terminal would not show, or obey, is written in escapes."""
-    if word.isprintable():
-        return shlex.quote(word)
-    return "$'" + "".join(_escape(char) for char in word) + "'"
-
-
-def _escape(char: str) -> str:
-    if char in "'\\":
-        return f"\\{char}"
-    return char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in char.encode())
-
-
 def told_error(error: BaseException) -> str:
     """An error for people at a terminal."""
     run = getattr(error, "run", None)
@@ -70,39 +52,25 @@ def told_error(error: BaseException) -> str:
 
 def in_commands(text: str, run: str | None) -> str:
     """The same text, with the commands that do what its calls of Python would do."""
-    for call, instead in _CALLS:
-        text = call.sub(lambda found, instead=instead: instead(run or "RUN", found), text)  # type: ignore[misc]
+    text = reworded(text, run, _command).replace("with force=True", "with --force")
+    for call, instead in _OTHERS:
+        text = call.sub(lambda _, instead=instead: f"`{command_line(instead)}`", text)  # type: ignore[misc]
     return text
 
 
-def _by(*words: str) -> Callable[[str, re.Match[str]], str]:
-    """A command about the run."""
-    return lambda run, _: command_line(words[0], run, options=words[1:])
-
-
-def _resolved(run: str, found: re.Match[str]) -> str:
-    key = found["key"].strip("'\"")
-    return f"{command_line('resolve', run, key, options=['--done', '--result', 'JSON'])} or --not-done"
-
-
-_CALLS: list[tuple[re.Pattern[str], Callable[[str, re.Match[str]], str]]] = [
-    (re.compile(pattern), instead)
-    for pattern, instead in (
-        (r"`?run\.unblock\(\)`?", _by("unblock")),
-        (r"`?run\.unblock\(accept=True\)`?", _by("resume", "--accept")),
-        (r"`?run\.retry\(\)`?", _by("retry")),
-        (r"`?run\.resume\(\)`?", _by("resume")),
-        (r"`?run\.fork\(\)`?", _by("fork")),
-        (r"run\.fork\(at=(?P<at>\d+)\)", lambda run, to: command_line("fork", run, options=["--at", to["at"]])),
-        (r"`?run\.cancel\(\)`?", _by("cancel")),
-        (r"run\.cancel\(force=True\)", _by("cancel", "--force")),
-        (r"with force=True", lambda *_: "with --force"),
-        (r"`?run\.questions\(\)`?", _by("questions")),
-        (r"`?hf\.schedules\(\)`?", lambda *_: f"`{command_line('schedules')}`"),
-        (r"`?run\.effects\(\)`?", _by("effects")),
-        (r"`holdfast migrate`", lambda *_: f"`{command_line('migrate')}`"),  # with the store that it is about
-        (r"`?run\.resolve\(\.\.\.\)`?", _by("resolve")),
-        (r"run\.rollback\(to=(?P<to>\d+)\)", lambda run, at: command_line("rollback", run, options=["--to", at["to"]])),
-        (r"run\.resolve\((?P<key>'[^']*'|\"[^\"]*\"), done=True, result=\.\.\.\) or done=False", _resolved),
-    )
+_OTHERS = [  # calls that are about no run; the commands name the store
+    (re.compile(r"`?hf\.schedules\(\)`?"), "schedules"),
+    (re.compile(r"`holdfast migrate`"), "migrate"),
 ]
+
+
+def _command(remedy: Remedy) -> str:
+    """A remedy that a text names."""
+    if remedy.act == "resolve" and remedy.key is not None:
+        return f"{command_line('resolve', *remedy.arguments, options=['--done', '--result', 'JSON'])} or --not-done"
+    return typed(remedy)
+
+
+def typed(remedy: Remedy) -> str:
+    """A remedy as the command that does it."""
+    return command_line(remedy.act, *remedy.arguments, options=remedy.words)

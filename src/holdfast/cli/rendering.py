@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import select
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 import msgspec
 
-from holdfast.cli.remedies import command_line, in_commands
-from holdfast.views import Effect, RunInfo
+from holdfast.cli.remedies import in_commands, typed
+from holdfast.engine.app import Holdfast
+from holdfast.present.standing import Standing, remark, standings
+from holdfast.present.words import ago, one_line, printable, word, workflow_of
+from holdfast.views import RunInfo
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,29 +37,22 @@ COLOURS = {
     "ready": "cyan",
     "started": "cyan",
     "waiting": "yellow",
+    "asks": "yellow",
+    "delayed": "yellow",
+    "answered": "green",
     "retrying": "yellow",
     "uncertain": "yellow",
     "repeated": "yellow",
     "left": "yellow",
     "warning": "yellow",
     "blocked": "magenta",
+    "died": "red",
     "failed": "red",
     "raised": "red",
     "undo_failed": "red",
     "problem": "red",
     "cancelled": "bright_black",
     "away": "bright_black",
-}
-MARKS = {
-    "completed": "✓",
-    "done": "✓",
-    "failed": "✗",
-    "blocked": "■",
-    "waiting": "?",
-    "cancelled": "–",
-    "running": "▸",
-    "ready": "·",
-    "away": "→",
 }
 _WIDEST = 48  # columns of a cell that is not the last of its line, where the width does not do for all
 _LAST = 16  # columns that the last cell has in any case
@@ -135,7 +129,7 @@ def status_text(status: str) -> Text:
     """A status in its colour."""
     from rich.text import Text
 
-    return Text(status, style=COLOURS.get(status, ""))
+    return Text(word(status), style=COLOURS.get(status, ""))
 
 
 def columns(titles: Sequence[str], rows: Iterable[Sequence[Any]], *, right: Sequence[str] = ()) -> None:
@@ -187,33 +181,11 @@ def pairs(rows: Iterable[tuple[str, Any]]) -> None:
     console().print(table, soft_wrap=False)
 
 
-def one_line(value: Any) -> str:
-    """A text without line breaks or control characters."""
-    return "".join(char if char.isprintable() else " " for char in str(value))
-
-
-def printable(text: str) -> str:
-    """A text with its line breaks, and without what else a terminal might obey."""
-    return "".join(char if char.isprintable() or char in "\n\t" else " " for char in text)
-
-
 def escaped(value: Any) -> str:
     """The same for text with rich's markup around it."""
     from rich.markup import escape
 
     return escape(one_line(value))
-
-
-def counted(count: int, what: str) -> str:
-    """How many, in words: ``1 run``, ``1,000 runs``."""
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
-
-
-def short(value: Any, limit: int = 60) -> str:
-    """A value as JSON in one line, cut if it is long."""
-    text = value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()
-    text = one_line(text)
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def pretty(value: Any) -> None:
@@ -231,81 +203,20 @@ def pretty(value: Any) -> None:
         say(text)
 
 
-# --- times
-
-
-def ago(at: datetime) -> str:
-    """How long ago a moment was, in one unit."""
-    seconds = (datetime.now(UTC) - at).total_seconds()
-    return "just now" if seconds < 1 else f"{seconds:.0f} s ago" if seconds < 10 else f"{span(seconds)} ago"
-
-
-def span(seconds: float) -> str:
-    """A time in one or two units: ``0.3 s``, ``12 s``, ``4 min 10 s``, ``3 h 5 min``, ``12 d``."""
-    if seconds < 10:
-        return f"{max(seconds, 0):.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min" + (f" {whole % 60} s" if whole < 600 and whole % 60 else "")
-    if whole < 86_400:
-        return f"{whole // 3600} h" + (f" {whole % 3600 // 60} min" if whole % 3600 >= 60 else "")
-    return f"{whole // 86_400} d"
-
-
-def clock(at: datetime, zone: str | None = None) -> str:
-    """A moment in local time; or in a time zone, which is then named."""
-    if zone is None:
-        return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    from zoneinfo import ZoneInfo
-
-    return at.astimezone(ZoneInfo(zone)).strftime("%Y-%m-%d %H:%M:%S %Z")
-
-
 # --- runs
 
-
-def run_rows(
-    infos: Iterable[RunInfo], dead: Collection[str] = (), rolling: Mapping[str, str] | None = None
-) -> list[list[Any]]:
-    """Runs as rows of `RUN_TITLES`; the processes of those in ``dead`` have died, those in ``rolling`` roll back."""
-    rows: list[list[Any]] = []
-    for info in infos:
-        parts = [(rolling or {}).get(info.id), _died(info) if info.id in dead else None]
-        note = "; ".join(part for part in parts if part) or note_on(info)
-        rows.append([info.id, status_text(info.status), workflow_of(info), ago(info.created_at), info.seq + 1, note])
-    return rows
-
-
-_FOR_A_WORKER = re.compile("waits for (a process that declares|another process: workflow .* is not declared)")
 RUN_TITLES = ("run", "status", "workflow", "created", "entries", "")
 
 
-def undo_word(effect: Effect) -> str:
-    """Whether a rollback would undo an effect, in a word or two."""
-    if effect.status in ("repeated", "raised"):
-        return "not needed"
-    if effect.status == "undone":
-        return "already"
-    return "yes" if effect.reversible and effect.status not in ("undo_failed", "left") else "no"
+def run_rows(hf: Holdfast, infos: Sequence[RunInfo]) -> list[list[Any]]:
+    """Runs as rows of `RUN_TITLES`."""
+    return [
+        [info.id, status_text(one.look), workflow_of(info), ago(info.created_at), info.seq + 1, note_of(info, one)]
+        for info, one in zip(infos, standings(hf, infos), strict=True)
+    ]
 
 
-def workflow_of(info: RunInfo) -> str:
-    """What a run is a run of; of a flow, its name."""
-    return f"flow {info.tags['flow']}" if info.workflow == "flow" and "flow" in info.tags else info.workflow or ""
-
-
-def _died(info: RunInfo) -> str:
-    return f"its process has died; a worker goes on with it, or {command_line('resume', info.id)}"
-
-
-def note_on(info: RunInfo) -> str:
-    """What there is to say about a run in a list."""
-    if info.reason and not _FOR_A_WORKER.match(info.reason):  # as this process hardly ever declares any
-        return in_commands(info.reason, info.id)
-    if info.status == "waiting" and info.wake_at is not None:
-        return f"until {clock(info.wake_at)}"
-    if info.forked_from is not None:
-        return f"fork of {info.forked_from[0]} at {info.forked_from[1]}"
-    return "rolled back" if info.generation else ""
+def note_of(info: RunInfo, stands: Standing) -> str:
+    """What there is to say about a run in a line, with a command where one helps."""
+    note = in_commands(stands.told, info.id) or remark(info)
+    return f"{note}: {typed(stands.worker)}" if stands.worker is not None else note

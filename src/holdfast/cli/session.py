@@ -5,29 +5,33 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.cli.codes import BY_STATUS, INTERRUPTED, TERMINATED
-from holdfast.cli.flows import FLOW, output_to
+from holdfast.cli.flows import output_to
 from holdfast.cli.progress import Progress, quiet, view_for
 from holdfast.cli.prompts import ask, can_ask
-from holdfast.cli.remedies import command_line, in_commands
-from holdfast.cli.rendering import COLOURS, MARKS, clock, console, heard_or_not, one_line, pretty, say, span, write_json
-from holdfast.cli.story import Follower
-from holdfast.cli.unfinished import rolling_back
+from holdfast.cli.remedies import command_line, in_commands, typed
+from holdfast.cli.rendering import COLOURS, console, heard_or_not, pretty, say, write_json
 from holdfast.engine.app import Holdfast
-from holdfast.engine.control.questions import is_breakpoint
 from holdfast.engine.run.handle import Run
-from holdfast.engine.workflow.inputs import QUEUE
 from holdfast.errors import QuestionClosed, RunNotFound
-from holdfast.kernel.model import ENDED, Kind, Status
+from holdfast.kernel.model import ENDED, Status
+from holdfast.present.follower import Follower
+from holdfast.present.outcome import Outcome, outcome_of
+from holdfast.present.questions import open_questions, open_runs
+from holdfast.present.remedies import Remedy, remedies_of
+from holdfast.present.standing import Standing, standing
+from holdfast.present.words import joined, mark, one_line, span, word
 from holdfast.views import Question, RunInfo
 
+if TYPE_CHECKING:
+    from rich.text import Text
+
 LOOK = 0.25  # seconds between two looks at what a run waits for
-DIED = "by nobody: its process has died"
 _PUZZLING = (Status.FAILED, Status.BLOCKED)
 
 
@@ -136,7 +140,7 @@ class Session:
     def close(self, run: Run) -> int:
         """Tell how the run stands, and how to go on; the exit status."""
         info = run.info()
-        data: dict[str, Any] = {"run": info, **outcome(run, info)}
+        data: dict[str, Any] = {"run": info, **outcome_json(info, outcome_of(run, info))}
         if info.status not in ENDED:
             data["questions"] = open_questions(self.hf, run)
         with heard_or_not():
@@ -151,150 +155,41 @@ class Session:
     def _tell(self, run: Run, info: RunInfo, data: dict[str, Any]) -> None:
         from rich.text import Text
 
-        where = console()
-        mark = Text().append(f"{MARKS[info.status]} {info.status}", style=COLOURS[info.status])
-        took = (info.updated_at - info.created_at).total_seconds()
-        told = {
-            Status.COMPLETED: f"in {span(took)}",
-            Status.RUNNING: self._driven(info),
-            Status.WAITING: _awaited(info, data.get("questions", ())),
-        }.get(info.status, data.get("error") or in_commands(info.reason or "", info.id))
-        where.print(mark.append(f"  {one_line(info.id)}", style="bold").append(f"  {one_line(told)}" if told else ""))
+        where, stands, questions = console(), standing(self.hf, info), data.get("questions", ())
+        told = data.get("error") or in_commands(stands.told, info.id)
+        if info.status is Status.COMPLETED:
+            told = f"in {span((info.updated_at - info.created_at).total_seconds())}"
+        elif info.status is Status.RUNNING and not stands.died:
+            told = joined("by another process", stands.told, by="; ")
+        where.print(title(info, stands).append(f"  {one_line(told)}" if told else ""))
         if info.status is Status.COMPLETED:
             if data["result"] is not None:
                 pretty(data["result"])
             return
-        for question in data.get("questions", ()):
-            where.print(Text(f"  ? {one_line(question.prompt)}", style="yellow"))
-        ways = hints(self.hf, run, info, data.get("questions", ()), self.again)
-        for way in [command_line("show", info.id), *ways] if info.status in _PUZZLING else ways:
-            where.print(Text(f"  {way}", style="dim"), soft_wrap=True)
-
-    def _driven(self, info: RunInfo) -> str:
-        """Who drives a run that is not driven here any more."""
-        dead = dead_of(self.hf, [info])
-        told = [DIED if dead else "by another process", *rolling_back(self.hf, [info], dead).values()]
-        return "; ".join(told)
+        for question in questions:
+            where.print(Text(f"  {mark('asks')} {one_line(question.prompt)}", style="yellow"))
+        ways = remedies_of(run, info, questions, died=stands.died, modules=self.again)
+        if info.status in _PUZZLING:
+            ways.insert(0, Remedy(act="show", run=info.id))
+        for way in ways:
+            where.print(Text(f"  {typed(way)}", style="dim"), soft_wrap=True)
 
 
-def _awaited(info: RunInfo, questions: list[Question]) -> str:
-    """What a run waits for, if it does not ask."""
-    if info.wake_at is not None:
-        return f"until {clock(info.wake_at)}"
-    return "" if questions else "for a message, or for another run"
+def title(info: RunInfo, stands: Standing) -> Text:
+    """The sign and word for how a run stands, and its id."""
+    from rich.text import Text
+
+    text = Text().append(f"{mark(stands.look)} {word(stands.look)}", style=COLOURS[stands.look])
+    return text.append(f"  {one_line(info.id)}", style="bold")
 
 
-def hints(hf: Holdfast, run: Run, info: RunInfo, questions: list[Question], again: tuple[str, ...] = ()) -> list[str]:
-    """The commands by which a person goes on, the best of them first. ``again`` is what they need to drive the run."""
-    id, asked = info.id, [one for one in questions if one.declined or not is_breakpoint(one)]
-    if info.away is not None:
-        return [command_line("show", id, options=("--store", info.away))]
-    if info.rolls_back is not None and info.status is Status.BLOCKED:
-        to = str(run.entry(info.rolls_back).contents["to"])
-        return [command_line("rollback", id, options=("--to", to, *words, *module_words(run))) for words in _ROLLS]
-    if info.queue is None and info.status is not Status.RUNNING:  # whoever has the loop goes on with it
-        return [command_line("answer", id)] if asked else []
-    again = again or module_words(run)
-    resume, also = command_line("resume", id, options=again), ("--resume", *again)
-    match info.status:
-        case Status.WAITING | Status.READY if len(asked) == 1:
-            return [command_line("answer", id, options=also)]
-        case Status.WAITING | Status.READY if asked:
-            return [command_line("answer", id, options=("--question", asked[0].id)), resume]
-        case Status.WAITING | Status.READY:
-            return [resume]
-        case Status.RUNNING:
-            return [resume if died(hf, info) else command_line("watch", id)]
-        case Status.FAILED | Status.CANCELLED:
-            return [command_line("retry", id, options=also)]
-        case Status.BLOCKED:
-            return _out_of_the_block(run, id, also)
-    return []
-
-
-_ROLLS: tuple[tuple[str, ...], ...] = (), ("--force",)  # it tries the undo again, or passes over it
-
-
-def _out_of_the_block(run: Run, id: str, also: tuple[str, ...]) -> list[str]:
-    """How a parked run goes on: a person says what became of a step that died in the act, or just lets it."""
-    for step in run.steps():
-        if step.status == "uncertain":
-            said = ("--done", "--result", "JSON"), ("--not-done",)
-            return [command_line("resolve", id, step.key, options=(*words, *also)) for words in said]
-    return [command_line("unblock", id, options=also)]
-
-
-def died(hf: Holdfast, info: RunInfo) -> bool:
-    """Whether whoever drove the run has died; it can be claimed."""
-    return info.id in dead_of(hf, [info])
-
-
-def dead_of(hf: Holdfast, infos: Iterable[RunInfo]) -> set[str]:
-    """The ids of those of these runs whose process has died; the store is asked only if one of them is running."""
-    running = {info.id for info in infos if info.status is Status.RUNNING}
-    return running.intersection(hf.recover(dry_run=True)) if running else set()
-
-
-def module_words(run: Run) -> tuple[str, ...]:
-    """What to add to a command that drives the run: the module of its workflow, as far as it is known."""
-    made = run.entry(0)
-    module = made.contents.get("module") if made.kind == Kind.CREATED else None
-    if not isinstance(module, str) or module.startswith("holdfast."):  # a flow's, say, which needs none
-        return ()
-    return "--module", "FILE.py" if module == "__main__" else module
-
-
-def worker_command(run: Run, info: RunInfo, again: tuple[str, ...] = ()) -> str:
-    """The command of a worker that takes the run. ``again`` is what names its module, if somebody did."""
-    words = list((again or module_words(run))[1:]) if info.workflow != FLOW else ["--flows"]
-    return command_line("worker", options=[*(words or ["MODULE"]), *queue_words(info.queue)])
-
-
-def queue_words(queue: str | None) -> list[str]:
-    """What to add to the command of a worker for this queue."""
-    return ["--queue", queue] if queue not in (None, QUEUE) else []
-
-
-def is_attended(hf: Holdfast) -> bool:
-    """Whether the store knows of a live process beside this one that has driven something.
-
-    Of which queues it takes is not known, nor of one that never found anything to do.
-    """
-    return any(one.alive and one.worker != hf.client.engine.worker.name for one in hf.client.store.workers())
-
-
-def outcome(run: Run, info: RunInfo) -> dict[str, Any]:
-    """What came of a run that has ended: its result, or its error."""
+def outcome_json(info: RunInfo, ended: Outcome) -> dict[str, Any]:
+    """How a run ended, as commands give it: its result, or its error."""
     if info.status not in ENDED:
         return {}
-    checkpoint = run.checkpoint()
     if info.status is Status.COMPLETED:
-        return {"result": checkpoint.raw_result}
-    node = checkpoint.failed_at
-    return {"error": checkpoint.error, **({"failed_at": node} if node is not None else {})}
-
-
-def open_runs(hf: Holdfast, run: Run) -> Iterator[Run]:
-    """The run, and the children of it, that have not ended."""
-    if run.status in ENDED:
-        return
-    yield run
-    after: str | None = None
-    while True:
-        page = run.history(kind=Kind.CHILD, after=after, limit=500)
-        for info in page:
-            try:
-                part = hf.get(str(run.entry(info.seq).contents["id"]))
-            except RunNotFound:  # it was deleted
-                continue
-            yield from open_runs(hf, part)
-        if (after := page.next) is None:
-            return
-
-
-def open_questions(hf: Holdfast, run: Run) -> list[Question]:
-    """What the run and its children ask."""
-    return [question for one in open_runs(hf, run) for question in one.questions()]
+        return {"result": ended.result}
+    return {"error": ended.error, **({"failed_at": ended.failed_at} if ended.failed_at is not None else {})}
 
 
 class Terminated(KeyboardInterrupt):

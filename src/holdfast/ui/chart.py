@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from holdfast.cli.rendering import span
-from holdfast.ui.timeline import SECOND, Bar, Look, Piece
+from holdfast.present.timeline import SECOND, Bar, Look, Piece
+from holdfast.present.words import brief
 
 _FOLD_LEAST = 2 * SECOND
 _LAST = 99.0  # where a box begins at the latest, so that one without length is seen at the end, too
@@ -168,22 +168,3 @@ def _place(lane: str, n: int, first: dict[str, int]) -> tuple[int, list[int], in
     if not lane:
         return n, [], n
     return first[_call(lane)], [int(number) for number in re.findall(r"\d+", lane)], n
-
-
-def brief(seconds: float) -> str:
-    """How long something took: in milliseconds, if that was not long."""
-    return f"{round(seconds * 1000)} ms" if 0 <= seconds < 1 else span(seconds)
-
-
-def lane_name(lane: str) -> str:
-    """A branch for people: ``map #1, 3`` for ``map#1.3``; the node for the steps of a node."""
-    return " / ".join(_part(part) for part in lane.split("/"))
-
-
-def _part(part: str) -> str:
-    name, _, number = part.partition("#")
-    call, dot, branch = number.partition(".")
-    words = name or "branch"
-    if call not in ("", "1"):
-        words += f" #{call}"
-    return f"{words}, branch {branch}" if dot else words

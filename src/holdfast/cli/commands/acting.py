@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from holdfast.cli.codes import REFUSED
-from holdfast.cli.commands.driving import check_can_go_on, resume_here
-from holdfast.cli.flows import declare
+from holdfast.cli.commands.running import check_can_go_on, resume_here
 from holdfast.cli.options import (
     ANSWER,
     JSON,
@@ -22,13 +21,17 @@ from holdfast.cli.options import (
     with_store,
 )
 from holdfast.cli.prompts import AS_TEXT, YES, ask, can_ask
-from holdfast.cli.remedies import command_line
-from holdfast.cli.rendering import one_line, say, write_json
-from holdfast.cli.session import hints, open_questions
+from holdfast.cli.remedies import command_line, typed
+from holdfast.cli.rendering import say, write_json
 from holdfast.engine.app import Holdfast
 from holdfast.engine.control.questions import is_breakpoint
 from holdfast.engine.run.handle import Run
 from holdfast.errors import AnswerRefused, QuestionClosed, UsageError
+from holdfast.present.arguments import declare
+from holdfast.present.questions import open_questions
+from holdfast.present.remedies import remedies_of
+from holdfast.present.standing import has_died
+from holdfast.present.words import one_line
 from holdfast.views import Question
 
 
@@ -47,8 +50,8 @@ def finish(hf: Holdfast, run: Run, said: str, data: dict[str, Any], *, resume: b
             write_json({"run": info, **data})
             return
         say(said)
-        ways = hints(hf, run, info, open_questions(hf, run))
-        say("".join(f"  {way}\n" for way in ways), nl=False)
+        ways = remedies_of(run, info, open_questions(hf, run), died=has_died(hf, info))
+        say("".join(f"  {typed(way)}\n" for way in ways), nl=False)
         return
     if as_json:
         write_json(data)

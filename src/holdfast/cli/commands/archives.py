@@ -11,10 +11,11 @@ import click
 from holdfast.cli.commands.lists import every_run
 from holdfast.cli.options import command, filter_options, runs_argument, with_store
 from holdfast.cli.remedies import command_line
-from holdfast.cli.rendering import counted, say, write_json
+from holdfast.cli.rendering import say, write_json
 from holdfast.engine.admin import backup
 from holdfast.engine.app import Holdfast
 from holdfast.errors import StoreError, UsageError
+from holdfast.present.words import counted
 
 _LINES = 20  # of what is blocked or paused
 

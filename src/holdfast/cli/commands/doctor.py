@@ -20,12 +20,14 @@ import click
 from holdfast.cli.codes import PROBLEMS
 from holdfast.cli.commands.lists import every_run
 from holdfast.cli.options import DEFAULT_STORE, command, opened, path_of, store_option
-from holdfast.cli.remedies import command_line, told_error
-from holdfast.cli.rendering import COLOURS, console, counted, one_line, say, span, write_json
-from holdfast.cli.session import is_attended, queue_words
+from holdfast.cli.remedies import command_line, told_error, typed
+from holdfast.cli.rendering import COLOURS, console, say, write_json
 from holdfast.engine.access.held_run import NOT_UNDONE
 from holdfast.engine.app import Holdfast
 from holdfast.errors import HoldfastError, StoreDamaged
+from holdfast.present.remedies import worker_for
+from holdfast.present.standing import SOON, neglected
+from holdfast.present.words import counted, one_line, span
 from holdfast.stores.protocol import Examined
 
 LITTLE_SPACE = 1 << 30  # bytes free on the store's disk, below which it is told
@@ -218,12 +220,12 @@ def _runs(hf: Holdfast, *, recover: bool) -> Iterator[Finding]:
         )
     now = datetime.now(UTC)
     ways = f"have a worker: `{command_line('worker', 'MODULE')}`, or `{command_line('resume', 'RUN')}`"
-    if not is_attended(hf):
-        for queue, count in sorted(
-            Counter(info.queue for info in infos if info.status == "ready" and info.queue).items()
-        ):
-            text = f"{counted(count, 'run')} ready in queue {queue}, and the store knows of no live worker"
-            yield Finding("warning", "unattended", text, command_line("worker", "MODULE", options=queue_words(queue)))
+    ready = Counter(
+        info.queue for info in infos if info.status == "ready" and info.queue and now - info.updated_at > SOON
+    )
+    for queue in sorted(neglected(hf.client.store, ready)):
+        text = f"{counted(ready[queue], 'run')} ready in queue {queue}, and no live worker of it is known"
+        yield Finding("warning", "unattended", text, typed(worker_for(queue)))
     if idle := [info.id for info in infos if info.status == "ready" and info.queue and now - info.updated_at > STUCK]:
         text = f"{counted(len(idle), 'run')} ready since more than {span(STUCK.total_seconds())}: {_some(idle)}"
         yield Finding("warning", "idle", text, ways)

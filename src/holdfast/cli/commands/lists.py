@@ -9,11 +9,11 @@ import click
 from holdfast.cli.codes import code_of
 from holdfast.cli.options import command, filter_options, runs_argument, with_store
 from holdfast.cli.remedies import command_line, told_error
-from holdfast.cli.rendering import RUN_TITLES, ago, columns, one_line, run_rows, say, write_json
-from holdfast.cli.session import dead_of
-from holdfast.cli.unfinished import rolling_back
+from holdfast.cli.rendering import RUN_TITLES, columns, run_rows, say, write_json
 from holdfast.engine.app import Holdfast
 from holdfast.errors import KeyMissing, RunError
+from holdfast.present.standing import dead_of
+from holdfast.present.words import ago, one_line
 from holdfast.views import Field, Question, RunInfo
 
 
@@ -34,14 +34,13 @@ def runs_command(hf: Holdfast, wanted: dict[str, Any], limit: int, after: str | 
     JSON: {"runs": [run, …], "died": [id of one whose process has died, …], "next": what to give to --after, or null}.
     """
     page = hf.runs(**wanted, limit=limit, after=after)
-    dead = dead_of(hf, page)
     if as_json:
-        write_json({"runs": page.items, "died": sorted(dead), "next": page.next})
+        write_json({"runs": page.items, "died": sorted(dead_of(hf, page.items)), "next": page.next})
         return
     if not page.items:
         say("No runs." if not wanted else "No such runs.")
         return
-    columns(RUN_TITLES, run_rows(page, dead, rolling_back(hf, page, dead)), right=("entries",))
+    columns(RUN_TITLES, run_rows(hf, page.items), right=("entries",))
     if page.next is not None:
         say(f"There are more: --after {page.next}")
 

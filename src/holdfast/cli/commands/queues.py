@@ -9,12 +9,14 @@ import click
 from holdfast.cli.flows import load, variables_of
 from holdfast.cli.options import JSON, PAIR, by_option, by_option_of, command, only_one, options_given, with_store
 from holdfast.cli.remedies import command_line
-from holdfast.cli.rendering import ago, clock, columns, one_line, say, write_json
-from holdfast.cli.targets import TargetRefused, find_workflow, fitted, is_flow
+from holdfast.cli.rendering import columns, say, write_json
+from holdfast.cli.targets import TargetRefused, find_workflow, is_flow
 from holdfast.engine.app import Holdfast
 from holdfast.engine.worker.schedules import CATCH_UP, set_schedule
 from holdfast.engine.workflow.inputs import QUEUE
 from holdfast.errors import UsageError
+from holdfast.present.arguments import fitted
+from holdfast.present.words import ago, clock, one_line
 from holdfast.views import QueueInfo, ScheduleInfo
 
 NONE = "none"  # takes a limit away

@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from holdfast.cli.options import DEFAULT_STORE, command, path_of, store_option
-from holdfast.cli.remedies import command_line, quoted, store_words
+from holdfast.cli.remedies import command_line, store_words
 from holdfast.cli.rendering import say, write_json
+from holdfast.present.remedies import quoted
 
 _EXAMPLE = '''"""An example. Run it, press Ctrl-C in the middle, and resume it:
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
-from holdfast.cli.commands.looking import picture_of
-from holdfast.cli.difference import differences
-from holdfast.cli.session import outcome
 from holdfast.engine.run.handle import Run
 from holdfast.engine.workflow.declare import registered_names
-from holdfast.errors import KeyMissing, NoCheckpoint, RunError, UsageError
+from holdfast.errors import KeyMissing, RunError, UsageError
 from holdfast.graph.draw.mermaid import mermaid
 from holdfast.graph.draw.run_path import drawn
 from holdfast.kernel.model import Filter, Status
+from holdfast.present.diff import State, changes, state_of
+from holdfast.present.outcome import outcome_of
 from holdfast.ui import shapes
 from holdfast.ui.api.calls import Call, Plain
 from holdfast.ui.api.problems import problem_of
@@ -22,7 +20,6 @@ from holdfast.views import EntryContents, Question
 
 UPTO = 1_000  # as many runs of a status are counted
 KIN = 100  # children and forks that are shown
-_COMPARED = ("state", "node", "next", "queue", "steps")
 _ASKING = (Status.WAITING, Status.READY, Status.RUNNING)
 
 
@@ -61,15 +58,15 @@ def show_run(call: Plain) -> shapes.RunDetail:
     run, view = call.run, call.view()
     try:
         checkpoint = run.checkpoint()
-        ended = outcome(run, run.info())
+        ended = outcome_of(run, run.info())
         return shapes.RunDetail(
             run=view,
             questions=list(run.questions()),
             node=checkpoint.node,
             next=checkpoint.next,
             queue=checkpoint.queue,
-            result=ended.get("result"),
-            error=ended.get("error"),
+            result=ended.result,
+            error=ended.error,
         )
     except KeyMissing:
         return shapes.RunDetail(run=view, readable=False)
@@ -87,29 +84,17 @@ def show_entry(call: Plain) -> EntryContents:
     return call.run.entry(call.seq)
 
 
-def show_state(call: Call[shapes.AtQuery, None]) -> shapes.State:
+def show_state(call: Call[shapes.AtQuery, None]) -> State:
     """Show its state, now or at an entry."""
-    return shapes.State(**_picture(call.run, call.query.at))
-
-
-def _picture(run: Run, at: int | None) -> dict[str, Any]:
-    newest = run.info().seq
-    if at is not None and at > newest:
-        raise NoCheckpoint(run.id, f"there is no entry {at}; the newest is {newest}")
-    return picture_of(run, at)
+    return state_of(call.run, call.query.at)
 
 
 def compare_runs(call: Call[shapes.CompareQuery, None]) -> shapes.Comparison:
     """Compare it with another run, or at two entries."""
     query, run = call.query, call.run
     other = call.hf.get(query.run) if query.run is not None else run
-    a, b = _picture(run, query.at), _picture(other, query.to)
-    found = differences({name: a[name] for name in _COMPARED}, {name: b[name] for name in _COMPARED})
-    return shapes.Comparison(
-        shapes.Point(a["run"], a["seq"]),
-        shapes.Point(b["run"], b["seq"]),
-        [shapes.DifferenceView(**one._asdict()) for one in found],
-    )
+    a, b = state_of(run, query.at), state_of(other, query.to)
+    return shapes.Comparison(shapes.Point(a.run, a.seq), shapes.Point(b.run, b.seq), list(changes(a, b)))
 
 
 def list_steps(call: Plain) -> shapes.Steps:

@@ -6,12 +6,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from holdfast.cli.flows import declare
-from holdfast.cli.targets import fitted
 from holdfast.engine.run.handle import Run
 from holdfast.engine.workflow.declare import Workflow, namesakes, registered
 from holdfast.errors import HoldfastError, RunExists, UsageError
 from holdfast.kernel.model import RunRecord, Status
+from holdfast.present.arguments import declare, fitted
 from holdfast.ui import shapes
 from holdfast.ui.api.calls import TURNS, Call
 from holdfast.ui.api.problems import Refused, problem_of

@@ -24,7 +24,6 @@ from holdfast.ui.pages import (
     runs,
     signing,
     state,
-    whole,
     work,
 )
 from holdfast.ui.pages.asking import Page, endpoint
@@ -41,11 +40,11 @@ _LOOK: dict[str, Page] = {
     "/sign-in": signing.page,
     "/runs/{id:part}": run.page,
     "/runs/{id:part}/state": state.page,
-    "/runs/{id:part}/state/whole": whole.state,
+    "/runs/{id:part}/state/whole": state.whole,
     "/runs/{id:part}/effects": effects.page,
     "/runs/{id:part}/family": family.page,
     "/runs/{id:part}/journal": journal.page,
-    "/runs/{id:part}/entries/{seq}": whole.entry,
+    "/runs/{id:part}/entries/{seq}": journal.entry,
     "/runs/{id:part}/fork": forking.page,
     "/runs/{id:part}/rollback": acts.rollback_form,
     "/runs/{id:part}/cancel": acts.cancel_form,

@@ -14,14 +14,15 @@ from starlette.responses import Response
 
 from holdfast.engine.control.questions import is_breakpoint
 from holdfast.errors import AnswerRefused, NoCheckpoint, QuestionClosed, UndoFailed
+from holdfast.present.outcome import outcome_of
 from holdfast.ui import forms, shapes
 from holdfast.ui.api.problems import Refused, without_place
 from holdfast.ui.guard import own_path
 from holdfast.ui.pages import questions, run
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
-from holdfast.ui.pages.entries import named
-from holdfast.ui.pages.standing import in_buttons
+from holdfast.ui.pages.journal import named
+from holdfast.ui.pages.words import in_buttons
 
 ANY = "*"  # whatever became of the run since it was seen
 
@@ -67,7 +68,11 @@ def retry_form(ask: Ask) -> Response:
     """Ask whether the run is to be tried again."""
     top = run.head(ask)
     return ask.render(
-        "retry.html", title=f"Retry {top.info.id}", tab=None, told=run.outcome(ask.run, top.info), **run.frame(ask, top)
+        "retry.html",
+        title=f"Retry {top.info.id}",
+        tab=None,
+        error=outcome_of(ask.run, top.info).error,
+        **run.frame(ask, top),
     )
 
 

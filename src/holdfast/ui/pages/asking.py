@@ -7,6 +7,7 @@ loop goes on while the store is read. What the store or the engine refuses becom
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from hashlib import blake2b
 from typing import Any
@@ -22,13 +23,38 @@ from holdfast.errors import RunNotFound
 from holdfast.ui.api.operations import perform
 from holdfast.ui.api.problems import Refused, problem_of
 from holdfast.ui.pages.addresses import with_query
-from holdfast.ui.pages.handles import Handles
 from holdfast.ui.pages.words import prepare
 from holdfast.ui.security import Role, csrf_token
 from holdfast.ui.site import Site, site_of
 from holdfast.views import RunInfo
 
 log = logging.getLogger("holdfast")
+
+
+HANDLES = 64  # of runs that were looked at lately: each knows what it has read of its journal, and reads what is new
+ENTRIES = 300_000  # that they have read, all together
+
+
+class Handles:
+    """The handles of a server, the one that was not used for longest first to be forgotten."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Run, int]] = {}  # by uid, with how many entries the run had
+        self._lock = threading.Lock()
+
+    def get(self, hf: Holdfast, id: str) -> Run:
+        """The run of this id; raises `RunNotFound`."""
+        fresh = hf.get(id)
+        entries = fresh.info().seq + 1
+        with self._lock:
+            run, _ = self._known.pop(fresh.uid, (fresh, 0))
+            self._known[fresh.uid] = run, entries
+            while len(self._known) > 1 and (len(self._known) > HANDLES or self._weight() > ENTRIES):
+                del self._known[next(iter(self._known))]
+        return run
+
+    def _weight(self) -> int:
+        return sum(entries for _, entries in self._known.values())
 
 
 class Ask:

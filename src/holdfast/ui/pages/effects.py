@@ -15,7 +15,6 @@ def page(ask: Ask) -> Response:
     run, top = ask.run, head(ask)
     effects = run.effects()
     begin = ask.number("from") or 0
-    uncertain = [step for step in run.steps() if step.status == "uncertain"] if not top.ended else []
     return ask.render(
         "effects.html",
         title=f"{top.info.id}: effects",
@@ -24,6 +23,5 @@ def page(ask: Ask) -> Response:
         begin=begin,
         count=len(effects),
         step=PAGE,
-        uncertain=uncertain,
         **frame(ask, top),
     )

@@ -14,12 +14,12 @@ from holdfast.engine.run.handle import Run
 from holdfast.errors import AnswerRefused, HoldfastError
 from holdfast.forms import load_form
 from holdfast.kernel.model import Kind
+from holdfast.present.input import input_of
 from holdfast.ui import forms, shapes
 from holdfast.ui.api.problems import Refused, problem_of
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
-from holdfast.ui.pages.entries import named
-from holdfast.ui.pages.given import given_to
+from holdfast.ui.pages.journal import named
 from holdfast.ui.pages.run import frame, head
 from holdfast.views import Field, Question, RunInfo
 
@@ -58,7 +58,7 @@ def page(ask: Ask, kept: Kept | None = None) -> Response:
     by_hand = top.info.queue is None
     state = checkpoint.raw_state
     text = _text(state) if by_hand and state is not None else ""
-    input = given_to(run, top.info)
+    input = input_of(run, top.info)
     given = dict.fromkeys(_FIELDS, "") | {"at": ask.one("at"), "edit": text if len(text) <= _EDITED else ""}
     given["input"] = _arguments(input.by_names) if not by_hand else ""
     given |= sent or {}
@@ -172,7 +172,7 @@ def post(ask: Ask) -> Response:
     if "input" in given and not isinstance(given["input"], dict):
         errors["input"] = "an object of the arguments that change, by their names, is wanted"
     elif "input" in given:
-        given["input"] = _changed(given["input"], given_to(ask.run, head(ask).info).by_names)
+        given["input"] = _changed(given["input"], input_of(ask.run, head(ask).info).by_names)
     if "result" in given:
         given["results"] = {ask.one("result_key"): given.pop("result")}
     if chosen := ask.one("answer"):

@@ -1,34 +1,24 @@
-"""The raw journal of a run: its entries in pages."""
+"""The raw journal of a run: its entries in pages, one entry as a whole, and entries by name to choose from."""
 
 from __future__ import annotations
 
-from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.cli.about import about
 from holdfast.engine.run.handle import Run
-from holdfast.engine.run.outputs import stretches
-from holdfast.errors import RunDamaged
+from holdfast.errors import HoldfastError
 from holdfast.kernel.model import Kind
+from holdfast.present.about import about, journal_lines
+from holdfast.present.words import short
 from holdfast.ui.api.problems import Refused
 from holdfast.ui.pages.addresses import run_url
 from holdfast.ui.pages.asking import Ask
 from holdfast.ui.pages.run import frame, head
-from holdfast.views import EntryContents, EntryInfo
+from holdfast.ui.pages.words import part_of
+from holdfast.views import RunInfo
 
 PAGE = 100  # entries
-
-
-class Line(Struct, frozen=True):
-    """An entry in the list."""
-
-    info: EntryInfo
-    about: str
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether a rollback left it behind. What a rollback itself did is there to stay."""
-        return not self.info.live and self.info.kind not in (Kind.ROLLBACK_BEGUN, Kind.UNDONE)
+OFFERED = 200  # of the newest entries to choose from
+_LONG = 80  # characters of what an entry is about
 
 
 def page(ask: Ask) -> Response:
@@ -46,7 +36,7 @@ def page(ask: Ask) -> Response:
         "journal.html",
         title=f"{top.info.id}: journal",
         tab="journal",
-        lines=_lines(run, found.items),
+        lines=journal_lines(run, found.items),
         kinds=[str(one) for one in Kind],
         kind=kind,
         lo=lo,
@@ -56,12 +46,35 @@ def page(ask: Ask) -> Response:
     )
 
 
-def _lines(run: Run, infos: tuple[EntryInfo, ...]) -> list[Line]:
-    """The entries, each with what it is about, as far as that can be read."""
-    told: dict[int, EntryContents] = {}
-    for lo, hi in stretches([info.seq for info in infos]):
-        try:
-            told |= {one.seq: one for one in run.entries(after=str(lo - 1) if lo else None, limit=hi - lo + 1)}
-        except RunDamaged:
-            continue  # the list is there without it, too; the entry's own page says what is wrong
-    return [Line(info, about(told[info.seq]) or "" if info.seq in told else "cannot be read") for info in infos]
+def entry(ask: Ask) -> Response:
+    """One entry, with all that it says."""
+    run, top = ask.run, head(ask)
+    named = str(ask.request.path_params["seq"])
+    if not (named.isascii() and named.isdecimal() and len(named) < 16):
+        raise Refused(404, "NoEntry", "an entry has a number")
+    found = run.entry(int(named))
+    return ask.render(
+        "whole.html",
+        title=f"{top.info.id}: entry {found.seq}",
+        tab="journal",
+        heading=f"Entry {found.seq}: {found.kind}",
+        about=about(found),
+        at=found.at,
+        part=part_of(found.contents, ask.number("begin") or 0, run_url(top.info.id, "entries", found.seq)),
+        **frame(ask, top),
+    )
+
+
+def named(run: Run, info: RunInfo, *, live: bool = False) -> list[tuple[int, str]]:
+    """The newest entries, newest first, each with what it is about; with ``live`` without what was rolled back."""
+    after = str(info.seq - OFFERED) if info.seq >= OFFERED else None
+    try:
+        entries = run.entries(after=after, limit=OFFERED)
+        lives = {one.seq for one in run.history(after=after, limit=OFFERED) if one.live or not live}
+    except HoldfastError:  # encrypted or damaged: its own page says so, and a number can still be typed
+        return []
+    return [
+        (one.seq, short(f"{one.kind} {about(one) or ''}".strip(), _LONG))
+        for one in entries
+        if one.seq in lives and not one.pending
+    ][::-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -10,16 +9,15 @@ from starlette.responses import Response
 
 from holdfast.engine.app import Holdfast
 from holdfast.engine.control.questions import is_breakpoint
-from holdfast.errors import HoldfastError
 from holdfast.kernel.model import Status
+from holdfast.present.questions import asked
 from holdfast.ui.forms import Control, controls, placed
 from holdfast.ui.pages.addresses import with_query
 from holdfast.ui.pages.asking import Ask
-from holdfast.views import Question, RunInfo
+from holdfast.views import Question
 
 PAGE = 20  # questions
 _LOOKED_AT = 300  # waiting runs that are looked at for one page: most of them may wait for a time or a message
-_MOST = 2_000  # runs of which it is remembered what they ask
 
 
 class Form(Struct, frozen=True):
@@ -37,34 +35,6 @@ def form(question: Question, sent: Mapping[str, str] | None = None, problems: tu
     return Form(question, made, rest, is_breakpoint(question))
 
 
-class Asked:
-    """What runs ask, by the entry at which they are. Who asks nothing there asks nothing until the next entry."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[str, int], tuple[Question, ...]] = {}
-        self._lock = threading.Lock()
-
-    def by(self, hf: Holdfast, info: RunInfo) -> tuple[Question, ...]:
-        """What a run asks; nothing, if it cannot be read."""
-        key = (info.uid, info.seq)
-        with self._lock:
-            known = self._known.get(key)
-        if known is not None and (not known or info.status is Status.WAITING):
-            return known  # and of one that is driven, an answer may be there that was not taken yet
-        try:
-            found = tuple(hf.get(info.id).questions())
-        except HoldfastError:  # encrypted, damaged, deleted: the run's own page says it
-            found = ()
-        with self._lock:
-            if len(self._known) >= _MOST:
-                del self._known[next(iter(self._known))]
-            self._known[key] = found
-        return found
-
-
-asked = Asked()
-
-
 def look(hf: Holdfast, *, enough: int, after: str | None = None) -> tuple[list[Question], str | None]:
     """What runs ask, the newest run first, until there are enough; and where to go on, if that was not all.
 
@@ -75,7 +45,7 @@ def look(hf: Holdfast, *, enough: int, after: str | None = None) -> tuple[list[Q
     while True:
         page = hf.runs(status=(Status.WAITING, Status.RUNNING), limit=100, after=after)
         for info in page:
-            found += asked.by(hf, info)
+            found += asked.by(hf, info) or ()
             looked_at += 1
             if len(found) >= enough or looked_at >= _LOOKED_AT:
                 is_last = page.next is None and info is page.items[-1]

@@ -9,18 +9,19 @@ from typing import Any
 from msgspec import Struct
 from starlette.responses import Response
 
-from holdfast.cli.about import about
-from holdfast.cli.rendering import short
 from holdfast.engine.app import Holdfast
 from holdfast.engine.workflow.declare import registered_names
 from holdfast.errors import HoldfastError
-from holdfast.kernel.model import ENDED, Kind, Status
+from holdfast.kernel.model import ENDED, Status
+from holdfast.present.about import newest
+from holdfast.present.standing import Standing, remark, standings
+from holdfast.present.words import short
 from holdfast.ui import shapes
-from holdfast.ui.api.problems import Refused
+from holdfast.ui.api.problems import Refused, without_place
 from holdfast.ui.pages.addresses import with_query
 from holdfast.ui.pages.asking import Ask
 from holdfast.ui.pages.questions import look
-from holdfast.ui.pages.standing import standings
+from holdfast.ui.pages.words import in_buttons
 from holdfast.views import Page, RunInfo
 
 PAGE = 50  # runs
@@ -34,9 +35,8 @@ class Row(Struct, frozen=True):
     """A run in the table."""
 
     info: RunInfo
-    look: str  # the word of its badge
+    standing: Standing
     now: str  # what it does, waits for, or failed with
-    command: str  # what a person may type about it
     seconds: float  # from its first entry to its last, or to now
 
 
@@ -66,10 +66,7 @@ class Newest:
             [entry] = hf.get(info.id).entries(after=str(info.seq - 1) if info.seq else None, limit=1)
         except (HoldfastError, ValueError):  # encrypted, damaged, deleted: the run's own page says it
             return ""
-        if entry.kind == Kind.SAVED and (queue := entry.contents.get("queue")):
-            return f"{', '.join(str(name) for name in queue)} next" if isinstance(queue, list) else ""
-        told = about(entry)
-        return f"{entry.kind}: {told}" if told else entry.kind
+        return newest(entry)
 
 
 _newest = Newest()
@@ -80,11 +77,10 @@ def rows_of(hf: Holdfast, infos: tuple[RunInfo, ...]) -> list[Row]:
     now = datetime.now(UTC)
     rows: list[Row] = []
     for info, stands in zip(infos, standings(hf, infos), strict=True):
-        ended, note = info.status in ENDED, stands.note
-        is_note = note and (not ended or info.reason is not None)  # of an ended run: what was not undone
-        told = note if is_note else "" if info.status is Status.COMPLETED else _newest.of(hf, info)
+        ended, note = info.status in ENDED, without_place(in_buttons(stands.told), hf.place)
+        told = note or remark(info) if info.status is Status.COMPLETED else note or _newest.of(hf, info)
         seconds = ((info.updated_at if ended else now) - info.created_at).total_seconds()
-        rows.append(Row(info, stands.look, short(told or note, _NOW), stands.command, max(seconds, 0.0)))
+        rows.append(Row(info, stands, short(told, _NOW), max(seconds, 0.0)))
     return rows
 
 

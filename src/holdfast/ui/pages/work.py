@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from holdfast.present.standing import SOON, neglected
 from holdfast.ui import shapes
-from holdfast.ui.holders import neglected
 from holdfast.ui.pages.asking import Ask
-from holdfast.ui.pages.standing import SOON
 
 
 def queues(ask: Ask) -> Response:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from holdfast.engine.run.reading import run_info
 from holdfast.kernel.model import RunRecord, Status
+from holdfast.present.diff import Difference
 from holdfast.ui.shapes.common import At, Rate
 from holdfast.views import Effect, EntryInfo, PlannedUndo, Question, QueueInfo, RollbackReport, ScheduleInfo, StepInfo
 
@@ -120,33 +121,12 @@ class OutputPage(Struct, frozen=True):
     next: str | None = None
 
 
-class State(Struct, frozen=True, kw_only=True):
-    """A run as it was at an entry: its state, what comes next, and the results of its steps by their keys."""
-
-    run: str
-    seq: int
-    state: Any = None
-    node: str | None = None
-    next: str | None = None
-    queue: Any = None
-    steps: dict[str, Any] = {}
-
-
-class DifferenceView(Struct, frozen=True):
-    """One place where two states differ."""
-
-    path: str
-    change: Literal["added", "removed", "changed"]
-    a: Any = None
-    b: Any = None
-
-
 class Comparison(Struct, frozen=True):
     """Where two runs, or one run at two entries, differ."""
 
     a: Point
     b: Point
-    differences: list[DifferenceView]
+    differences: list[Difference]
 
 
 class Steps(Struct, frozen=True):

@@ -1,19 +1,65 @@
-"""What differs between two values of JSON: a list of places, each with what was there and what is there now."""
+"""The state of a run at an entry, and the places where two states differ."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from difflib import SequenceMatcher
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
+
+from msgspec import Struct
 
 from holdfast.codec.refused import key_part
+from holdfast.engine.run.handle import Run
+from holdfast.errors import NoCheckpoint
 
 _LONG = 2_000  # items of lists that are compared place by place only
 
 
-class Difference(NamedTuple):
-    """One place where two values differ."""
+class State(Struct, frozen=True, kw_only=True):
+    """A run as it was at an entry: its state, what comes next, and the results of its steps by their keys."""
+
+    run: str
+    seq: int
+    state: Any = None
+    node: str | None = None
+    next: str | None = None
+    queue: Any = None
+    steps: dict[str, Any] = {}
+
+    @property
+    def shown(self) -> Any:
+        """The state; the results of its steps, if the run has none."""
+        return self.state if self.state is not None else self.steps
+
+
+def state_of(run: Run, at: int | None = None, *, results: bool = True) -> State:
+    """The run at an entry, in values that JSON can hold; without ``results``, the steps are left out."""
+    newest = run.info().seq
+    if at is not None and at > newest:
+        raise NoCheckpoint(run.id, f"there is no entry {at}; the newest is {newest}")
+    checkpoint = run.checkpoint(at)
+    queue = checkpoint.queue
+    return State(
+        run=run.id,
+        seq=checkpoint.seq,
+        state=checkpoint.raw_state,
+        node=checkpoint.node,
+        next=checkpoint.next,
+        queue=list(queue) if isinstance(queue, tuple | set | frozenset) else queue,
+        steps=checkpoint.raw_results if results else {},
+    )
+
+
+def changes(a: State, b: State) -> Iterator[Difference]:
+    """The places where two states differ: what was saved, what comes next, the results of steps."""
+    compared = ("state", "node", "next", "queue", "steps")
+    one, other = ({name: getattr(state, name) for name in compared} for state in (a, b))
+    return differences(one, other)
+
+
+class Difference(Struct, frozen=True):
+    """One place where two states differ."""
 
     path: str
     change: Literal["added", "removed", "changed"]

@@ -13,9 +13,8 @@ import click
 
 from holdfast.cli.codes import DONE, REFUSED, code_of
 from holdfast.cli.commands.acting import agreed, resume_option
-from holdfast.cli.commands.driving import check_can_go_on, resume_here
 from holdfast.cli.commands.lists import every_run
-from holdfast.cli.flows import declare
+from holdfast.cli.commands.running import check_can_go_on, resume_here
 from holdfast.cli.options import (
     by_option,
     command,
@@ -26,11 +25,13 @@ from holdfast.cli.options import (
     yes_option,
 )
 from holdfast.cli.remedies import told_error
-from holdfast.cli.rendering import RUN_TITLES, columns, counted, one_line, run_rows, say, write_json
+from holdfast.cli.rendering import RUN_TITLES, columns, run_rows, say, write_json
 from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
 from holdfast.errors import HoldfastError, RunError, UsageError
 from holdfast.kernel.model import Status
+from holdfast.present.arguments import declare
+from holdfast.present.words import counted, one_line
 from holdfast.views import RunInfo
 
 PREVIEW = 20  # runs that are shown before one agrees
@@ -68,22 +69,22 @@ def chosen(
         )
     found = [hf.get(id).info() for id in runs] if runs else every_run(hf, **{"status": list(default), **wanted})
     if dry_run:
-        preview(found, verb, as_json=as_json)
+        preview(hf, found, verb, as_json=as_json)
         return None
     if not runs and found:
         if not as_json and not yes:
-            preview(found, verb, as_json=False)
+            preview(hf, found, verb, as_json=False)
         agreed(f"{verb.capitalize()} {counted(len(found), 'run')}?", len(found), verb, yes=yes)
     return found
 
 
-def preview(found: list[RunInfo], verb: str, *, as_json: bool) -> None:
+def preview(hf: Holdfast, found: list[RunInfo], verb: str, *, as_json: bool) -> None:
     """Show which runs it is about."""
     if as_json:
         write_json({"would": verb, "count": len(found), "runs": found})
         return
     if found:
-        columns(RUN_TITLES, run_rows(found[:PREVIEW]), right=("entries",))
+        columns(RUN_TITLES, run_rows(hf, found[:PREVIEW]), right=("entries",))
     if len(found) > PREVIEW:
         say(f"… and {len(found) - PREVIEW} more")
     say(f"{counted(len(found), 'run')} to {verb}." if found else "No such runs.")

@@ -7,40 +7,22 @@ from typing import Any
 
 import click
 
-from holdfast.cli.about import about
-from holdfast.cli.difference import Difference, differences
-from holdfast.cli.inputs import input_of
 from holdfast.cli.options import command, module_option, run_argument, with_store
-from holdfast.cli.progress import entry_json
-from holdfast.cli.rendering import (
-    COLOURS,
-    MARKS,
-    ago,
-    clock,
-    columns,
-    console,
-    escaped,
-    note_on,
-    one_line,
-    pairs,
-    pretty,
-    printable,
-    say,
-    short,
-    span,
-    status_text,
-    undo_word,
-    workflow_of,
-    write_json,
-)
-from holdfast.cli.session import DIED, died, hints, is_attended, open_questions, open_runs, outcome, worker_command
-from holdfast.cli.story import fan_of, task_name
-from holdfast.cli.unfinished import rolling_back, untaken_answers
+from holdfast.cli.remedies import in_commands, typed
+from holdfast.cli.rendering import columns, console, escaped, pairs, pretty, say, status_text, write_json
+from holdfast.cli.session import outcome_json, title
 from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
-from holdfast.errors import KeyMissing, RunDamaged, RunNotFound, UsageError
-from holdfast.kernel.model import Kind, Status
-from holdfast.views import EntryContents, EntryInfo, RunInfo, StepInfo
+from holdfast.errors import RunNotFound, UsageError
+from holdfast.kernel.model import Kind
+from holdfast.present.about import journal_lines
+from holdfast.present.description import describe
+from holdfast.present.diff import Difference, changes, state_of
+from holdfast.present.names import fan_of, task_name
+from holdfast.present.standing import Standing
+from holdfast.present.timeline import Bar
+from holdfast.present.words import ago, clock, joined, one_line, printable, short, undo_word, workflow_of
+from holdfast.views import EntryContents, RunInfo
 
 _STEPS = 20  # lines of steps that `show` has
 _ABOUT = 100  # characters of what an entry is about
@@ -64,57 +46,48 @@ def show_command(hf: Holdfast, run: str, trace: bool, as_json: bool) -> None:
     taken yet.
     """
     handle = hf.get(run)
-    info, steps, questions = handle.info(), handle.steps(), open_questions(hf, handle)
-    checkpoint = handle.checkpoint()
-    parts = {"next": checkpoint.next, "node": checkpoint.node, "queue": raw(checkpoint.queue)}
-    ended, is_dead, input = outcome(handle, info), died(hf, info), input_of(handle, info)
-    untaken = [answer for one in open_runs(hf, handle) for answer in untaken_answers(one)]
+    found = describe(hf, handle)
+    info, stands, ended, at = found.info, found.standing, found.outcome, state_of(handle, results=False)
     if as_json:
         children = [str(entry.contents["id"]) for entry in entries_of(handle, Kind.CHILD)]
-        found = {"run": info, "input": input, "steps": steps, "questions": questions, "children": children}
-        waiting = {"untaken": untaken} if untaken else {}
-        write_json({**found, **waiting, "died": is_dead, **parts, **ended})
+        told = {"run": info, "input": found.input.value, "steps": handle.steps(), "questions": found.questions}
+        told |= {"children": children, **({"untaken": found.untaken} if found.untaken else {}), "died": stands.died}
+        write_json(told | {"next": at.next, "node": at.node, "queue": at.queue, **outcome_json(info, ended)})
         return
     from rich.text import Text
 
-    title = Text().append(f"{MARKS[info.status]} {info.status}", style=COLOURS[info.status])
-    title.append(f"  {one_line(info.id)}", style="bold")
-    console().print(title.append(f"  {DIED}") if is_dead else title)
-    words = {"next": "next", "node": "last node", "queue": "to do"}
-    rolling = rolling_back(hf, [info], {info.id} if is_dead else ()).get(info.id)
-    there = [name for name, value in parts.items() if value not in (None, [], ()) and rolling is None]
-    facts = [("rollback", rolling), *((words[name], short(parts[name])) for name in there)]
-    facts.append(("failed at", one_line(task_name(ended["failed_at"])) if "failed_at" in ended else None))
-    error = Text(one_line(ended["error"]), style="red") if ended.get("error") else None
-    shown = short(input, _INPUT) if input is not None else None
-    pairs([*_facts(handle, info), ("input", shown), *facts, ("error", error)])
-    if trace:
-        _show_trace(handle)
-    if steps:
-        say("")
-        _show_steps(steps)
-    for question in questions:
+    console().print(title(info, stands))
+    facts = [("next", at.next), ("last node", at.node), ("to do", at.queue)] if not stands.rollback else []
+    shown = [(name, short(value)) for name, value in facts if value not in (None, [], ())]
+    shown.append(("failed at", task_name(ended.failed_at) if ended.failed_at is not None else ""))
+    error = Text(one_line(ended.error), style="red") if ended.error else None
+    input = short(found.input.value, _INPUT) if found.input.value is not None else None
+    pairs([*_facts(handle, info, stands), ("input", input), *shown, ("error", error), ("by", ended.by)])
+    if trace and ended.trace is not None:
+        say(f"\n{printable(ended.trace.rstrip())}\n{one_line(ended.error)}")
+    if bars := [bar for bar in found.window.bars if bar.live]:
+        say("" if found.window.whole else f"\n(from entry {found.window.lo})")
+        _show_bars(bars)
+    for question in found.questions:
         console().print(f"\n[yellow]?[/] {escaped(question.prompt)}  [dim]{escaped(question.id)}[/]")
-    for answer in untaken:
+    for answer in found.untaken:
         console().print(f"\n[yellow]?[/] {escaped(answer.prompt)}\n  {escaped(answer.told)}")
-    if ended.get("result") is not None:
+    if ended.result is not None:
         say("\nresult")
-        pretty(ended["result"])
-    ways = hints(hf, handle, info, questions)
-    if info.status is Status.READY and info.queue is not None and not is_attended(hf):
-        say(f"\nThe store knows of no live worker; one of queue {one_line(info.queue)} goes on with it.")
-        ways.append(worker_command(handle, info))
+        pretty(ended.result)
+    ways = [*found.remedies, *([stands.worker] if stands.worker is not None else [])]
     if ways:
         say("\ngo on with")
         for way in ways:
-            say(f"  {way}")
+            say(f"  {typed(way)}")
 
 
-def _facts(run: Run, info: RunInfo) -> list[tuple[str, Any]]:
+def _facts(run: Run, info: RunInfo, stands: Standing) -> list[tuple[str, Any]]:
     parent = run.entry(0).contents.get("parent") if info.parent else None
+    delayed = info.wake_at is not None and not info.reason  # until when, has a line of its own
     return [
         ("workflow", workflow_of(info)),
-        ("reason", one_line(note_on(info)) if info.reason else None),
+        ("rollback" if stands.rollback else "reason", in_commands(stands.told, info.id) if not delayed else None),
         ("created", f"{clock(info.created_at)}  ({ago(info.created_at)})"),
         ("last entry", f"{info.seq}  ({ago(info.updated_at)})"),
         ("wakes", clock(info.wake_at) if info.wake_at else None),
@@ -127,28 +100,21 @@ def _facts(run: Run, info: RunInfo) -> list[tuple[str, Any]]:
     ]
 
 
-def _show_steps(steps: tuple[StepInfo, ...]) -> None:
+def _show_bars(bars: list[Bar]) -> None:
     rows: list[list[Any]] = []
-    for (fan, status), group in groupby(steps, key=lambda one: (fan_of(one.key), one.status)):
+    for (fan, status), group in groupby(bars, key=lambda one: (fan_of(one.key), one.look)):
         several = list(group)
         if fan is not None and len(several) > _FEW:
             first = several[0]
             rows.append([first.seq, status_text(status), fan, "", f"{len(several)} × {first.name}", first.error])
             continue
         for one in several:
-            notes = [f"attempt {one.attempts}" if one.attempts > 1 else "", "erased" if one.erased else ""]
-            took = span(one.seconds) if one.seconds is not None else ""
-            noted = ", ".join(note for note in notes if note)
-            rows.append([one.seq, status_text(one.status), one.key, took, noted, one.error])
+            key = one.key if one.sort in ("step", "child") else one.name
+            note = joined(f"attempt {one.attempt}" if one.attempt > 1 else "", one.detail, one.link)
+            rows.append([one.seq, status_text(status), key, one.took, note, one.error if status != "done" else ""])
     if len(rows) > _STEPS:
         say(f"({len(rows) - _STEPS} earlier lines; --json lists all steps)")
     columns(("entry", "status", "step", "took", "", ""), rows[-_STEPS:], right=("entry", "took"))
-
-
-def _show_trace(run: Run) -> None:
-    for entry in list(entries_of(run, Kind.FAILED))[-1:]:
-        failure = entry.contents.get("failure") or {}
-        say(f"\n{printable(failure.get('traceback', '').rstrip())}\n{one_line(entry.contents.get('error', ''))}")
 
 
 def entries_of(run: Run, kind: str) -> list[EntryContents]:
@@ -160,11 +126,6 @@ def entries_of(run: Run, kind: str) -> list[EntryContents]:
         found += [run.entry(info.seq) for info in page]
         if (after := page.next) is None:
             return found
-
-
-def raw(value: Any) -> Any:
-    """Something that JSON can hold."""
-    return list(value) if isinstance(value, tuple | set | frozenset) else value
 
 
 @command(
@@ -187,7 +148,7 @@ def history_command(
     What was acknowledged, and the holder of the run has not taken in yet, is the last, and pending.
 
     Beside its kind stands what an entry is about: a step, a node, a question. Of a run that is encrypted, with keys
-    that are not here, or of an entry that is damaged, that is left out.
+    that are not here, or of an entry that is damaged, it says that it cannot be read.
 
     JSON, a line for each: {"run": id, "seq": n, "kind": …, "at": …, "about": …, "live": …, "inherited": …, "pending":
     …}, and with --contents {"contents": …}.
@@ -196,29 +157,23 @@ def history_command(
     cursor = None if after is None else str(after)
     while left is None or left > 0:
         page = handle.history(kind=kind, after=cursor, limit=min(500, left or 500))
-        for info in page:
-            entry = handle.entry(info.seq) if contents else _read(handle, info)
-            told = about(entry)
+        for line in journal_lines(handle, page.items):
+            info, entry = line.info, line.entry
+            if contents and entry is None:
+                entry = handle.entry(info.seq)  # which says why it cannot be read
+            said = entry.contents if contents and entry is not None else None
             if as_json:
+                given = {"run": run, "seq": info.seq, "kind": info.kind, "at": info.at}
+                given |= {"contents": said} if contents else {}
                 flags = {"live": info.live, "inherited": info.inherited, "pending": info.pending}
-                line = entry_json(run, entry) | {"about": told, **flags}
-                write_json(line if contents else {name: value for name, value in line.items() if name != "contents"})
+                write_json({**given, "about": line.about, **flags})
                 continue
-            kind_told = f"{info.kind} (pending)" if info.pending else info.kind if info.live else f"({info.kind})"
-            text = f"{info.seq:>6}  {clock(info.at)}  {kind_told}"
-            said = short(entry.contents, 500) if contents else short(told or "", _ABOUT)
-            say(f"{text:<46}  {said}".rstrip())
+            kind_told = f"({info.kind})" if line.abandoned else info.kind
+            text = f"{info.seq:>6}  {clock(info.at)}  {kind_told}{' (pending)' if info.pending else ''}"
+            say(f"{text:<46}  {short(said, 500) if contents else short(line.told, _ABOUT)}".rstrip())
         left = None if left is None else left - len(page)
         if (cursor := page.next) is None:
             return
-
-
-def _read(run: Run, info: EntryInfo) -> EntryContents:
-    """An entry with what it says, as far as that can be read: the list of entries is there without it, too."""
-    try:
-        return run.entry(info.seq)
-    except (KeyMissing, RunDamaged):
-        return EntryContents(info.seq, info.kind, info.at, {})
 
 
 @command("state", "holdfast state order-17", "holdfast state order-17 --at 4 --json | jq .state")
@@ -230,27 +185,11 @@ def state_command(hf: Holdfast, run: str, at: int | None, as_json: bool) -> None
 
     JSON: {"run": id, "seq": n, "state": …, "node": …, "next": …, "queue": …, "steps": {key: result}}.
     """
-    picture = picture_of(hf.get(run), at)
+    found = state_of(hf.get(run), at)
     if as_json:
-        write_json(picture)
-    elif picture["state"] is not None:
-        pretty(picture["state"])
+        write_json(found)
     else:
-        pretty(picture["steps"])
-
-
-def picture_of(run: Run, at: int | None) -> dict[str, Any]:
-    """The run at an entry, in values that JSON can hold."""
-    checkpoint = run.checkpoint(at)
-    return {
-        "run": run.id,
-        "seq": checkpoint.seq,
-        "state": checkpoint.raw_state,
-        "node": checkpoint.node,
-        "next": checkpoint.next,
-        "queue": raw(checkpoint.queue),
-        "steps": checkpoint.raw_results,
-    }
+        pretty(found.shown)
 
 
 @command(
@@ -269,12 +208,11 @@ def diff_command(hf: Holdfast, a: str, b: str, as_json: bool) -> None:
     """
     first, first_at = _point(hf, a, None)
     second, second_at = _point(hf, b, first)
-    one, other = picture_of(first, first_at), picture_of(second, second_at)
-    compared = ("state", "node", "next", "queue", "steps")
-    found = list(differences({name: one[name] for name in compared}, {name: other[name] for name in compared}))
+    one, other = state_of(first, first_at), state_of(second, second_at)
+    found = list(changes(one, other))
     if as_json:
-        places = {name: {"run": side["run"], "seq": side["seq"]} for name, side in (("a", one), ("b", other))}
-        write_json({**places, "differences": [difference._asdict() for difference in found]})
+        places = {name: {"run": side.run, "seq": side.seq} for name, side in (("a", one), ("b", other))}
+        write_json({**places, "differences": found})
         return
     if not found:
         say("There is no difference.")

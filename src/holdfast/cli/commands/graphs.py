@@ -13,11 +13,14 @@ from holdfast.cli import flows
 from holdfast.cli.codes import PROBLEMS
 from holdfast.cli.options import command, module_option, opened, store_option
 from holdfast.cli.remedies import command_line
-from holdfast.cli.rendering import one_line, printable, say, write_json
-from holdfast.cli.session import module_words
-from holdfast.cli.targets import TargetRefused, find_workflow, is_flow, is_graph
+from holdfast.cli.rendering import say, write_json
+from holdfast.cli.targets import TargetRefused, find_workflow, is_flow
 from holdfast.engine.run.handle import Run
 from holdfast.errors import GraphInvalid, UsageError
+from holdfast.present.arguments import declare
+from holdfast.present.input import is_graph
+from holdfast.present.remedies import module_words
+from holdfast.present.words import one_line, printable
 
 Drawing = Callable[[Literal["mermaid", "svg"]], str]
 
@@ -82,7 +85,7 @@ def _graph(target: str, lacks: str = "no picture") -> Any:
 
 def _graph_of(run: Run) -> Any:
     """The graph of a run: a flow's is kept with it, another's is declared in this process."""
-    flows.declare(run)
+    declare(run)
     info = run.info()
     if info.queue is None:
         raise UsageError(f"run {run.id!r} is driven by hand, and has no picture; see `holdfast history`")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
-from holdfast.cli.rendering import clock, one_line, short
+from msgspec import Struct
+
+from holdfast.engine.run.handle import Run
+from holdfast.engine.run.outputs import stretches
+from holdfast.errors import KeyMissing, RunDamaged
 from holdfast.kernel.model import Kind
-from holdfast.views import EntryContents, moment
+from holdfast.present.words import clock, joined, one_line, short
+from holdfast.views import EntryContents, EntryInfo, moment
 
 Contents = dict[str, Any]
 
@@ -16,6 +22,49 @@ def about(entry: EntryContents) -> str | None:
     """What the entry is about; None if its kind says it all, or if what it said was erased or cannot be read."""
     tell = _ABOUT.get(entry.kind, _nothing)
     return one_line(tell(entry.contents)) or None
+
+
+class JournalLine(Struct, frozen=True):
+    """An entry in a list, with what it is about. ``abandoned``, if a rollback left it behind."""
+
+    info: EntryInfo
+    about: str | None
+    abandoned: bool
+    entry: EntryContents | None  # None if it cannot be read
+
+    @property
+    def told(self) -> str:
+        """What the entry is about, for people."""
+        return self.about or ("" if self.entry is not None else "cannot be read")
+
+
+def journal_lines(run: Run, infos: Sequence[EntryInfo]) -> list[JournalLine]:
+    """The entries, each with what it is about. Of what is encrypted or damaged the rest of the line is there, too."""
+    found: dict[int, EntryContents] = {}
+    for lo, hi in stretches([info.seq for info in infos]):
+        try:
+            found |= {one.seq: one for one in run.entries(after=str(lo - 1) if lo else None, limit=hi - lo + 1)}
+        except KeyMissing:
+            continue
+        except RunDamaged:
+            for seq in range(lo, hi + 1):
+                with suppress(RunDamaged):
+                    found[seq] = run.entry(seq)
+    lines: list[JournalLine] = []
+    for info in infos:
+        entry = found.get(info.seq)
+        # What a rollback itself did is there to stay.
+        abandoned = not info.live and info.kind not in (Kind.ROLLBACK_BEGUN, Kind.UNDONE)
+        lines.append(JournalLine(info, about(entry) if entry is not None else None, abandoned, entry))
+    return lines
+
+
+def newest(entry: EntryContents) -> str:
+    """What a run did last, from its newest entry: what the entry is about, or the nodes that come next."""
+    queue = entry.contents.get("queue") if entry.kind == Kind.SAVED else None
+    if queue:
+        return f"{', '.join(map(str, queue))} next" if isinstance(queue, list) else ""
+    return joined(entry.kind, about(entry), by=": ")
 
 
 def _nothing(said: Contents) -> str:

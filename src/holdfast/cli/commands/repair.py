@@ -8,15 +8,16 @@ import click
 
 from holdfast.cli.codes import BLOCKED, REFUSED
 from holdfast.cli.commands.acting import agreed, finish, resume_option
-from holdfast.cli.commands.driving import check_can_go_on
-from holdfast.cli.flows import declare
+from holdfast.cli.commands.running import check_can_go_on
 from holdfast.cli.options import JSON, by_option, command, run_argument, was_given, with_store, yes_option
 from holdfast.cli.remedies import told_error
-from holdfast.cli.rendering import columns, one_line, say, status_text, write_json
+from holdfast.cli.rendering import columns, say, status_text, write_json
 from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
 from holdfast.engine.workflow.step import StepFunction
 from holdfast.errors import Uncertain, UndoFailed, UndoRefused, UsageError
+from holdfast.present.arguments import declare
+from holdfast.present.words import one_line
 from holdfast.views import RollbackPlan, RollbackReport, RunInfo, StepInfo
 
 

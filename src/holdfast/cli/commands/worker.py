@@ -12,13 +12,14 @@ import click
 
 from holdfast.cli.options import SECONDS, command, with_store
 from holdfast.cli.remedies import command_line
-from holdfast.cli.rendering import clock, counted, one_line, say, write_json
+from holdfast.cli.rendering import say, write_json
 from holdfast.cli.session import prints_elsewhere
 from holdfast.cli.targets import TargetRefused, import_named, is_flow
 from holdfast.engine.access.engine import MAX_CRASHES
 from holdfast.engine.app import Holdfast
 from holdfast.engine.workflow.declare import registered_names
 from holdfast.errors import UsageError
+from holdfast.present.words import clock, counted, one_line
 
 
 @command(

@@ -22,9 +22,10 @@ from holdfast.cli.options import (
     yes_option,
 )
 from holdfast.cli.remedies import told_error
-from holdfast.cli.rendering import counted, one_line, say, write_json
+from holdfast.cli.rendering import say, write_json
 from holdfast.engine.app import Holdfast
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.present.words import counted, one_line
 
 _PREVIEW = 20
 

@@ -1,19 +1,21 @@
-"""`holdfast run` and `holdfast resume`: drive a run here, and show it."""
+"""`holdfast run`, `resume` and `watch`: execute a run here and show it, or follow one that others execute."""
 
 from __future__ import annotations
 
 import secrets
 import shlex
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import click
 
-from holdfast.cli.flows import declare
+from holdfast.cli.codes import BY_STATUS, INTERRUPTED, TERMINATED
 from holdfast.cli.options import (
     DURATION,
     JSON,
     PAIR,
+    SECONDS,
     SECONDS_ABOVE_0,
     by_option_of,
     command,
@@ -23,15 +25,20 @@ from holdfast.cli.options import (
     store_option,
     with_store,
 )
-from holdfast.cli.progress import heading
-from holdfast.cli.remedies import command_line
-from holdfast.cli.rendering import one_line, say, workflow_of, write_json
-from holdfast.cli.session import Session, died, module_words, worker_command
-from holdfast.cli.targets import find_workflow, fitted, is_flow
+from holdfast.cli.progress import Progress, heading, view_for
+from holdfast.cli.remedies import command_line, typed
+from holdfast.cli.rendering import is_read, say, write_json
+from holdfast.cli.session import LOOK, Session, Terminated, told_to_end
+from holdfast.cli.targets import find_workflow, is_flow
 from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
 from holdfast.errors import RunNotFound, UsageError, WorkflowMissing
 from holdfast.kernel.model import ENDED, Status
+from holdfast.present.arguments import declare, fitted
+from holdfast.present.follower import Follower
+from holdfast.present.remedies import module_words, worker_for
+from holdfast.present.standing import has_died, standing
+from holdfast.present.words import one_line, workflow_of
 from holdfast.views import RunInfo
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"  # none that are mistaken for each other
@@ -217,7 +224,7 @@ def _tell_detached(run: Run, again: tuple[str, ...], *, as_json: bool) -> None:
             say(f"{one_line(info.id)} is {info.status} already.")
             return
         say(f"{one_line(info.id)} is {info.status}; a worker of queue {info.queue} goes on with it:")
-        say(f"  {worker_command(run, info, again)}")
+        say(f"  {typed(worker_for(info.queue, info.workflow, (again or module_words(run))[1::2]))}")
 
 
 @command("resume", "holdfast resume order-17 --module orders", "holdfast resume release-4f7k2q9x")
@@ -265,7 +272,7 @@ def resume_here(
     if info.status not in (Status.READY, Status.WAITING, Status.RUNNING):
         ctx.exit(session.close(run))
     check_can_go_on(hf, run, by_resume=True)
-    if not as_json and not quiet and (info.status is not Status.RUNNING or died(hf, info)):
+    if not as_json and not quiet and (info.status is not Status.RUNNING or has_died(hf, info)):
         heading(run.id, workflow_of(info), f"goes on after entry {info.seq}")
     ctx.exit(session.drive(lambda: resumed(run), after=info.seq))
 
@@ -278,10 +285,60 @@ def check_can_go_on(hf: Holdfast, run: Run, *, by_resume: bool = False) -> None:
     info = run.info()
     if info.queue is None:
         raise UsageError(f"run {run.id!r} is driven by hand: the program that has its loop goes on with it")
-    if info.status is Status.AWAY or (info.status is Status.RUNNING and not died(hf, info)):
+    if info.status is Status.AWAY or (info.status is Status.RUNNING and not has_died(hf, info)):
         return  # it says where it is, or somebody else goes on with it
     declare(run)
     if run.declared() is None:
         words = module_words(run) or ("--module", "MODULE")
         way = command_line("resume", run.id, options=words) if by_resume else f"add {shlex.join(words)}"
         raise WorkflowMissing(run.id, f"its workflow {info.workflow!r} is not declared here; name its module: {way}")
+
+
+_WONDER = 2.0  # seconds between two looks whether somebody drives it still
+
+
+@command("watch", "holdfast watch order-17", "holdfast watch order-17 --json", "holdfast watch order-17 --timeout 60")
+@run_argument
+@click.option("--new", is_flag=True, help="Only what happens from now on.")
+@click.option("--timeout", type=SECONDS, help="Watch for this long at most, such as 90s.")
+@with_store()
+def watch_command(hf: Holdfast, run: str, new: bool, timeout: float | None, as_json: bool) -> None:
+    """Follow a run live, from its first entry, until it ends or is blocked. Nothing is done to it.
+
+    Ctrl-C ends the watching, and not the run. The exit status tells how the run stands, as that of `holdfast run`.
+
+    JSON, a line for each entry: {"entry": {"run": id, "seq": n, "kind": …, "at": …, "contents": …}}; and at the end
+    one with {"run": …} and its "result", "error" or "questions".
+    """
+    handle = hf.get(run)
+    info = handle.info()
+    if not as_json:
+        heading(run, workflow_of(info))
+    follower = Follower(hf, run, after=info.seq if new else -1)
+    ctx = click.get_current_context()
+    try:
+        with told_to_end(), Progress(follower, view_for(as_json=as_json)) as progress:
+            _watch(hf, handle, progress, timeout)
+    except KeyboardInterrupt as interrupt:
+        if not as_json:
+            say(f"\nNo longer watched; {one_line(run)} is {handle.status}.", err=True)
+        ctx.exit(TERMINATED if isinstance(interrupt, Terminated) else INTERRUPTED)
+    code = Session(hf, run, as_json=as_json).close(handle)
+    ctx.exit(BY_STATUS[Status.WAITING] if handle.status is Status.RUNNING else code)
+
+
+def _watch(hf: Holdfast, run: Run, progress: Progress, timeout: float | None) -> None:
+    """Wait until the run has ended or is blocked, the time is over, or nobody reads what is shown."""
+    began = time.monotonic()
+    wonder_at, mourned = began, -1  # when to ask whether its holder lives; and of which entry it was told
+    while progress.is_heard and is_read():
+        left = LOOK if timeout is None else min(LOOK, began + timeout - time.monotonic())
+        if left <= 0 or run.wait(timeout=left) in (*ENDED, Status.BLOCKED):
+            return
+        if time.monotonic() >= wonder_at:
+            wonder_at = time.monotonic() + _WONDER
+            info = run.info()
+            stands = standing(hf, info) if info.seq != mourned else None
+            if stands is not None and stands.died:
+                mourned = info.seq
+                progress.warn(f"{stands.told}, or {command_line('resume', run.id)}")
