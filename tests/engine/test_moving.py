@@ -310,6 +310,8 @@ def test_a_move_to_somewhere_else_is_finished_first(
         hf.move(there)
     monkeypatch.undo()
     assert hf.get("run").info().reason == f"is being moved between here and {there.place}"
+    with pytest.raises(Moved):
+        there.get("run").delete()
     [left] = hf.move(third, timeout=0).left
     assert (left.error, there.place in left.why) == ("Moved", True)
     assert hf.prune(statuses=["away"]) == ()

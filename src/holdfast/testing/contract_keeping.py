@@ -23,6 +23,7 @@ from holdfast.testing.contract_author import (
     delete,
     ids,
     item,
+    keys_taken,
     make,
     put,
     refused,
@@ -268,7 +269,7 @@ class KeepingContract(Opening):
         assert sorted(ids(store.find(Filter()))) == ["other 4", "run"]
         assert store.find(Filter(tags=(("of", "0"),))) == []
         assert store.inbox(others[0].uid) == []
-        assert [one.key for one in store.inbox(others[0].uid, taken=True)] == []
+        assert keys_taken(store, others[0].uid) == []
         assert store.read(others[0].uid, 0, ALL) == []
         again = make(store, author.create("other 0"))
         assert store.get("other 0") == again
@@ -296,6 +297,23 @@ class KeepingContract(Opening):
         assert ids(store.find(Filter())) == ["fork"]
         assert store.read(run.uid, 0, ALL) == entries
         assert store.get("fork") == fork
+
+    def test_the_forks_of_a_run_are_filtered_and_paged_as_any_runs(
+        self, store: Store, author: Author, run: RunRecord
+    ) -> None:
+        [first] = store.read(run.uid, 0, ALL)
+        forks = [make(store, author.fork(run, first, f"fork {n}")) for n in range(3)]
+        make(store, author.create("fork 9"))
+        store.claim(forks[1].uid, "east")
+        assert ids(store.find(Filter(shares=run.uid), limit=2)) == ["fork 2", "fork 1"]
+        assert ids(store.find(Filter(shares=run.uid), before=forks[1].uid)) == ["fork 0"]
+        assert ids(store.find(Filter(shares=run.uid, statuses=(Status.RUNNING,)))) == ["fork 1"]
+        assert ids(store.find(Filter(shares=run.uid, prefix="fork 2"))) == ["fork 2"]
+        store.beat("east", 0)
+        assert ids(store.find(Filter(shares=run.uid, orphaned=True, statuses=(Status.RUNNING, Status.READY)))) == [
+            "fork 1"
+        ]
+        assert store.find(Filter(orphaned=True, statuses=(Status.READY,))) == []
 
     def test_the_forks_of_a_run_and_theirs(self, store: Store, author: Author, run: RunRecord) -> None:
         assert store.find(Filter(shares=run.uid)) == []

@@ -30,7 +30,19 @@ from holdfast.kernel.model import (
 from holdfast.kernel.rules import ANY
 from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
-from holdfast.testing.contract_author import ALL, Author, after, delete, ids, item, make, put, refused, snapshot
+from holdfast.testing.contract_author import (
+    ALL,
+    Author,
+    after,
+    delete,
+    ids,
+    item,
+    keys_taken,
+    make,
+    put,
+    refused,
+    snapshot,
+)
 
 ELSEWHERE = "sqlite:////other \0 place.db"
 LATER = 9_000_000_000_000_000
@@ -137,7 +149,7 @@ class MovingContract:
         assert store.get("coming") == other.get("coming") == expected
         assert (
             [one.key for one in other.inbox(record.uid)],
-            [one.key for one in other.inbox(record.uid, taken=True)],
+            keys_taken(other, record.uid),
         ) == (["k"], ["taken"])
         assert not write_one(store, EndMove(record.uid, epoch=3, here=was))
         assert not write_one(store, EndMove(record.uid, epoch=3))
@@ -234,7 +246,7 @@ class MovingContract:
             assert handle.get("coming") == newer
             assert handle.read(record.uid, 0, ALL) == [*entries, *more]
             assert [one.key for one in handle.inbox(record.uid)] == ["both", "new"]
-            assert [one.key for one in handle.inbox(record.uid, taken=True)] == ["taken"]
+            assert keys_taken(handle, record.uid) == ["taken"]
         assert not delete(store, record), "it is not what was expected"
         assert delete(store, newer)  # the fork still shares it
         assert store.read(record.uid, 0, ALL) == [*entries, *more]

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import InboxNotEmpty, RunEnded
 from holdfast.kernel.model import ENDED, Adopt, Change, Filter, Kind, Outlook, Post, RunRecord, Status
@@ -18,6 +19,7 @@ from holdfast.kernel.rules import ANY
 from holdfast.stores.protocol import Store, write_one
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.contract_author import (
+    ALL,
     LEASE,
     Author,
     Opening,
@@ -25,6 +27,7 @@ from holdfast.testing.contract_author import (
     delete,
     ids,
     item,
+    keys_taken,
     make,
     put,
     refused,
@@ -72,7 +75,7 @@ class WaitingContract(Opening):
         assert write_one(store, Post(held.uid, item(key)))
         assert not write_one(store, Post(held.uid, item(key)))
         put(store, author.append(held, Kind.ANSWERED, took=(key,)))
-        assert [one.key for one in store.inbox(held.uid, taken=True)] == [key]
+        assert keys_taken(store, held.uid) == [key]
         assert [found.key for found in store.inbox(held.uid)] == ["k"]
 
     def test_taken_items_leave_the_inbox_with_the_write_that_took_them(
@@ -82,13 +85,13 @@ class WaitingContract(Opening):
             write_one(store, Post(held.uid, item(key)))
         put(store, author.append(held, Kind.ANSWERED, took=("c", "a")))
         assert [found.key for found in store.inbox(held.uid)] == ["b"]
-        assert sorted([one.key for one in store.inbox(held.uid, taken=True)]) == ["a", "c"]
+        assert sorted(keys_taken(store, held.uid)) == ["a", "c"]
 
     def test_items_can_be_taken_without_an_entry(self, store: Store, author: Author, held: RunRecord) -> None:
         write_one(store, Post(held.uid, item("k")))
         put(store, author.append(held, took=("k",)))
         assert store.inbox(held.uid) == []
-        assert [one.key for one in store.inbox(held.uid, taken=True)] == ["k"]
+        assert keys_taken(store, held.uid) == ["k"]
 
     def test_post_makes_a_waiting_run_ready(self, store: Store, author: Author, held: RunRecord) -> None:
         put(store, author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True, wake_at=99)))
@@ -392,6 +395,36 @@ class WaitingContract(Opening):
         assert self.wake(store) == 1 << 51
         write_one(store, Post(second.uid, item("k")))
         assert self.wake(store) is None
+
+    # --- posts among other writes
+
+    def test_a_post_is_seen_by_the_writes_after_it(self, store: Store, author: Author, held: RunRecord) -> None:
+        first = author.append(held, Kind.DONE)
+        takes = author.append(after(held, first), Kind.DONE, took=("a",))
+        posts = [Post(held.uid, item(key)) for key in ("a", "a", "b")]
+        assert store.apply([first, *posts[:2], takes, posts[0], posts[2]]) == [None, True, False, None, False, True]
+        assert [one.key for one in store.inbox(held.uid)] == ["b"]
+        assert keys_taken(store, held.uid) == ["a"]
+        assert len(store.read(held.uid, 1, ALL)) == 2
+
+    def test_a_post_before_the_end_keeps_a_run_from_ending_and_one_after_it_is_refused(
+        self, store: Store, author: Author, held: RunRecord
+    ) -> None:
+        end = author.append(held, Kind.COMPLETED, change=Change(status=Status.COMPLETED, release=True))
+        posted, refused = store.apply([Post(held.uid, item("a")), end])
+        assert (posted, type(refused)) == (True, InboxNotEmpty)
+        ended, refused = store.apply([replace(end, took=("a",)), Post(held.uid, item("b"))])
+        assert (ended, type(refused)) == (None, RunEnded)
+        assert store.inbox(held.uid) == []
+
+    def test_a_post_wakes_a_run_that_begins_to_wait_in_the_same_batch(
+        self, store: Store, author: Author, held: RunRecord
+    ) -> None:
+        waits = author.append(held, Kind.ASKED, change=Change(status=Status.WAITING, release=True))
+        assert store.apply([waits, Post(held.uid, item("a"))]) == [None, True]
+        record = store.get("run")
+        assert record is not None
+        assert (record.status, record.worker) == (Status.READY, None)
 
     def wake(self, store: Store, queues: Sequence[str] = ("p", "q"), workflows: Sequence[str] = ("w",)) -> int | None:
         return store.look(queues, workflows).wake

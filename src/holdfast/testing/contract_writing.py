@@ -22,6 +22,7 @@ from holdfast.testing.contract_author import (
     after,
     delete,
     item,
+    keys_taken,
     make,
     put,
     refused,
@@ -100,7 +101,7 @@ class WritingContract(Opening):
         assert store.get(uid="nowhere") is None
         assert store.read("nowhere", 0, ALL) == []
         assert store.inbox("nowhere") == []
-        assert [one.key for one in store.inbox("nowhere", taken=True)] == []
+        assert keys_taken(store, "nowhere") == []
 
     def test_what_was_created_is_there_when_the_store_is_opened_again(
         self, store: Store, place: Path, clock: ManualClock, author: Author

@@ -18,7 +18,7 @@ def delete(run: HeldRun) -> Op[bool]:
     while (record := (yield Read(run.store.get, uid=run.uid))) is not None:
         if record.rollback is not None and record.status is Status.BLOCKED:
             raise RunBlocked(run.id, f"{record.reason}. Deleting it would forget what was not undone")
-        if record.was is not None:
+        if record.was is not None and not record.hidden:
             raise moved(record)
         [outcome] = yield Read(run.store.delete, [record])
         if isinstance(outcome, HoldfastError):

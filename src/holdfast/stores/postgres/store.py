@@ -2,7 +2,7 @@
 
 A plain step is one statement and one round trip: it locks the run's row, checks epoch, holder and the hash before it,
 and adds the entry. Plain steps that are committed together are one statement too. Whatever else changes a run takes two
-round trips: the first locks and reads, then the rules of `holdfast.stores.protocol` decide, and the second writes and
+round trips: the first locks and reads, then the rules of `holdfast.kernel.rules` decide, and the second writes and
 commits.
 
 Leases and timers go by the server's clock, so the clocks of the workers' machines need not agree.
