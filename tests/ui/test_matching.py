@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 import holdfast
 from holdfast import Holdfast, Keyring
 from holdfast.ui.api import idempotency, operations
+from holdfast.ui.api.calls import Call
 from holdfast.ui.api.idempotency import Given, Once
 from holdfast.ui.api.problems import Refused
 from holdfast.ui.paths import part
@@ -226,10 +227,9 @@ def test_a_schedule_is_triggered_once_though_the_server_died_before_it_could_say
     office_hf.schedule(office.broken, cron="0 3 * * *", id="nightly")
 
     def trigger(key: str | None) -> str:
-        params = {"schedule": "nightly"}
-        return str(
-            operations.perform(office_hf, "trigger_schedule", Person("operator", Role.ACT), params=params, key=key).id
-        )
+        person = Person("operator", Role.ACT)
+        call: Call[Any, Any] = Call(office_hf, person, {"schedule": "nightly"}, None, None, key)
+        return str(operations.perform("trigger_schedule", call).id)
 
     assert trigger("one") == trigger("one")
     assert len({trigger("one"), trigger("two"), trigger(None), trigger(None)}) == 4

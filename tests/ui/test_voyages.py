@@ -103,6 +103,6 @@ def test_a_graph_that_cannot_be_drawn_says_what_to_install(
     def missing(*_: object, **__: object) -> str:
         raise ExtraMissing("an SVG drawing", "draw")
 
-    monkeypatch.setattr("holdfast.graph.draw.svg.svg", missing)
+    monkeypatch.setattr("holdfast.ui.pages.run.svg", missing)
     told = words(pages.get("/runs/g").text)
     assert "Graph an SVG drawing needs a package that is not installed; run: pip install 'holdfast[draw]'" in told

@@ -128,13 +128,10 @@ class Flow:
         The definition is kept with the schedule: a file that was changed is scheduled anew, under the same ``id``. Each
         tick is a run of its own, whatever `once_per:` says. ``by`` is who sets it.
         """
-        how: dict[str, Any] = {"tz": tz, "queue": queue, "priority": priority, "catch_up": catch_up, "paused": paused}
         given = first_input(self.definition, dict(vars or {}))
-        told = {"flow": self.name, **(tags or {})}
-        operation = schedules.set_schedule(
-            hf.client, self.graph, [given], {}, cron=cron, id=id, tags=told, by=by, **how
-        )
-        return hf.perform(operation)
+        labels = {"flow": self.name, **(tags or {})}
+        when = schedules.Timetable(cron, tz, queue, priority, labels, None, catch_up, paused, by)
+        return hf.perform(schedules.set_schedule(hf.client, id, self.graph, [given], {}, when))
 
     def _begin(
         self,

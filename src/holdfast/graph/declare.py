@@ -263,7 +263,8 @@ class Graph(Workflow[[Any], Any]):
         return found[0]
 
     def _add(self, function: Callable[..., Any], place: str, **how: Any) -> None:
-        node = node_of(self.name, function, place, **how)
+        writes = how.pop("writes", None)
+        node = node_of(self.name, function, place, writes=None if writes is None else tuple(writes), **how)
         if node.name in self._nodes:
             known = self._nodes[node.name].place
             raise UsageError(f"graph {self.name} has a node {node.name!r} already, at {known}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, get_type_hints
 
 from msgspec import Struct
@@ -42,7 +42,6 @@ def node_of(
     name: str | None = None,
     undo: Callable[..., Any] | None = None,
     join: Join = "all",
-    writes: Iterable[str] | None = None,
     **how: Any,
 ) -> Node:
     """A node, checked. ``how`` are further fields of `Node`."""
@@ -64,7 +63,6 @@ def node_of(
         takes_context=_takes_context(graph, name, function, 2 if how.get("kind") == "map" else 1),
         join=join,
         undo=name_of(undo) if undo is not None else None,
-        writes=tuple(writes) if writes is not None else None,
         **how,
     )
 

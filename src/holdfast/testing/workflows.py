@@ -142,7 +142,8 @@ def crash_everywhere(
     if effects is not None and not isinstance(effects, Effects):
         raise UsageError("effects= takes a holdfast.testing.Effects(), which is a list that your fakes append to")
     with tempfile.TemporaryDirectory(prefix="holdfast-", dir=_memory_folder()) as folder:
-        trial = Trial(workflow, args, kwargs, answers, messages, effects, frozenset(may_repeat), before, on, folder)
+        case = Case(workflow, args, kwargs, answers, messages, frozenset(may_repeat), before)
+        trial = Trial(case, effects if effects is not None else Effects(), on, folder)
         report = _enumerate(trial, compare)
     if check and not report.ok:
         raise AssertionError(str(report))
@@ -201,33 +202,30 @@ class Seen(Struct, frozen=True):
     effects: Counter[str]
 
 
+class Case(Struct, frozen=True):
+    """What is tried: a workflow with its arguments, and what comes to its runs from outside."""
+
+    workflow: Workflow[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    answers: Answers | None
+    messages: Sequence[tuple[str | None, Any]]
+    may_repeat: frozenset[str]
+    before: Callable[[], Any] | None
+
+
 class Trial:
     """One workflow, what its steps did, and the store that survives its processes."""
 
-    def __init__(
-        self,
-        workflow: Workflow[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        answers: Answers | None,
-        messages: Sequence[tuple[str | None, Any]],
-        effects: Effects | None,
-        may_repeat: frozenset[str],
-        before: Callable[[], Any] | None,
-        on: str,
-        folder: str,
-    ) -> None:
-        self.workflow = workflow
+    def __init__(self, case: Case, effects: Effects, on: str, folder: str) -> None:
+        self.case = case
+        self.workflow = case.workflow
+        self.effects = effects
         self.calls: Counter[tuple[str, str, str]] = Counter()  # of steps: run, key and idempotency key
         self.acted: set[tuple[str, str]] = set()
         self.once: set[tuple[str, str]] = set()  # those that are at most once
         self.names: dict[str, str] = {}  # of steps, by their keys: a key may be the caller's own
         self.again: list[str] = []  # steps that were done and ran again
-        self.effects = effects if effects is not None else Effects()
-        self._args, self._kwargs = args, kwargs
-        self._answers, self._messages = answers, messages
-        self._may_repeat = may_repeat
-        self._before = before
         self._on, self._folder, self._number = on, folder, 0
         self._results: dict[str, Any] = {}
 
@@ -240,8 +238,8 @@ class Trial:
         self.acted.clear()
         self.again.clear()
         self.effects.clear()
-        if self._before is not None:
-            self._before()
+        if self.case.before is not None:
+            self.case.before()
 
     def _open(self, fuse: Fuse) -> CrashSqliteStore | FilesStore | CrashStore:
         place = os.path.join(self._folder, str(self._number))
@@ -265,8 +263,8 @@ class Trial:
         hf.client.engine.tracer = _Recorder(self, fuse)
         try:
             hf.recover()
-            run = hf.start(self.workflow, *self._args, id=ID, **self._kwargs)
-            for n, (topic, value) in enumerate(self._messages):
+            run = hf.start(self.workflow, *self.case.args, id=ID, **self.case.kwargs)
+            for n, (topic, value) in enumerate(self.case.messages):
                 with suppress(RunEnded):
                     run.send(value, topic=topic, key=f"message {n}")
             self._see_to(hf, run)
@@ -312,9 +310,9 @@ class Trial:
         return helped
 
     def _answer(self, question: Question) -> Any:
-        if callable(self._answers):
-            return self._answers(question)
-        given = self._answers or {}
+        if callable(self.case.answers):
+            return self.case.answers(question)
+        given = self.case.answers or {}
         for name in (question.prompt, question.output_key):
             if name in given:
                 return given[name]
@@ -382,7 +380,7 @@ class Trial:
         step = next((key for key in by if key), None)
         if times < wanted:
             yield f"{effect} happened {_times(times)}, not {_times(wanted)}"
-        elif times > wanted and (step is None or self.names.get(step, step) not in self._may_repeat):
+        elif times > wanted and (step is None or self.names.get(step, step) not in self.case.may_repeat):
             who = f"by step {step} " if step else ""
             yield (
                 f"{effect} happened {_times(times)} {who}and should happen {_times(wanted)}: the process died between "

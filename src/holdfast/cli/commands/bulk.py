@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from holdfast.cli.codes import DONE, REFUSED, code_of
 from holdfast.cli.commands.acting import agreed, resume_option
@@ -49,16 +50,21 @@ def many_options(function: Any) -> Any:
     return function
 
 
+class Mode(Struct, frozen=True):
+    """How an act on many runs is made: only shown, without a question, as JSON."""
+
+    dry_run: bool
+    yes: bool
+    as_json: bool
+
+
 def chosen(
     hf: Holdfast,
     verb: str,
     runs: tuple[str, ...],
     wanted: dict[str, Any],
     default: tuple[str, ...],
-    *,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
+    mode: Mode,
 ) -> list[RunInfo] | None:
     """The runs that are named, or those that the filter finds once somebody has agreed; None if it was only asked."""
     if runs and wanted:
@@ -68,13 +74,13 @@ def chosen(
             f"which runs to {verb}? name them, or say --status, --workflow, --tag, --prefix, --since, --before"
         )
     found = [hf.get(id).info() for id in runs] if runs else every_run(hf, **{"status": list(default), **wanted})
-    if dry_run:
-        preview(hf, found, verb, as_json=as_json)
+    if mode.dry_run:
+        preview(hf, found, verb, as_json=mode.as_json)
         return None
     if not runs and found:
-        if not as_json and not yes:
+        if not mode.as_json and not mode.yes:
             preview(hf, found, verb, as_json=False)
-        agreed(f"{verb.capitalize()} {counted(len(found), 'run')}?", len(found), verb, yes=yes)
+        agreed(f"{verb.capitalize()} {counted(len(found), 'run')}?", len(found), verb, yes=mode.yes)
     return found
 
 
@@ -161,7 +167,7 @@ def cancel_command(
     JSON: {"count": n, "done": n, "results": [{"run": run, "error"?: …, "missed"?: …}, …]}; with --dry-run {"would":
     "cancel", "count": n, "runs": [run, …]}.
     """
-    found = chosen(hf, "cancel", runs, wanted, _LIVE, dry_run=dry_run, yes=yes, as_json=as_json)
+    found = chosen(hf, "cancel", runs, wanted, _LIVE, Mode(dry_run, yes, as_json))
     if found is not None:
         act(hf, found, lambda run: _cancel(run, why, undo, force, by), "is {status}", as_json=as_json)
 
@@ -205,7 +211,7 @@ def retry_command(
 
     JSON: as of `holdfast cancel`; with --resume as of `holdfast run`.
     """
-    found = chosen(hf, "retry", runs, wanted, ("failed",), dry_run=dry_run, yes=yes, as_json=as_json)
+    found = chosen(hf, "retry", runs, wanted, ("failed",), Mode(dry_run, yes, as_json))
     _go_on(hf, found, partial(_retry, by=by), "is {status} again", resume=resume, as_json=as_json)
 
 
@@ -269,5 +275,5 @@ def unblock_command(
 
     JSON: as of `holdfast cancel`; with --resume as of `holdfast run`.
     """
-    found = chosen(hf, "unblock", runs, wanted, ("blocked",), dry_run=dry_run, yes=yes, as_json=as_json)
+    found = chosen(hf, "unblock", runs, wanted, ("blocked",), Mode(dry_run, yes, as_json))
     _go_on(hf, found, partial(_unblock, by=by), "is {status}", resume=resume, as_json=as_json)

@@ -12,7 +12,7 @@ from holdfast.cli.remedies import command_line
 from holdfast.cli.rendering import columns, say, write_json
 from holdfast.cli.targets import TargetRefused, find_workflow, is_flow
 from holdfast.engine.app import Holdfast
-from holdfast.engine.worker.schedules import CATCH_UP, set_schedule
+from holdfast.engine.worker.schedules import CATCH_UP, Timetable, set_schedule
 from holdfast.engine.workflow.inputs import QUEUE
 from holdfast.errors import UsageError
 from holdfast.present.arguments import fitted
@@ -216,7 +216,7 @@ def schedule_command(
             "--run, which says what"
         )
     if cron is not None and target is not None:
-        _make_schedule(hf, id, cron, target, given, variables, {**how, "by": by}, as_json=as_json)
+        _make_schedule(hf, target, given, variables, {**how, "id": id, "cron": cron, "by": by}, as_json=as_json)
     schedule = hf.get_schedule(id)
     if delete:
         schedule.delete()
@@ -236,8 +236,6 @@ def schedule_command(
 
 def _make_schedule(
     hf: Holdfast,
-    id: str,
-    cron: str,
     target: str,
     given: Any,
     variables: tuple[tuple[str, str], ...],
@@ -246,7 +244,7 @@ def _make_schedule(
     as_json: bool,
 ) -> None:
     """Make the schedule, or change it, for a workflow or a flow."""
-    how = {**how, "cron": cron, "id": id, "tags": dict(how["tags"])}
+    how = {**how, "tags": dict(how["tags"])}
     if is_flow(target):
         flow = load(target, as_json=as_json)
         flow.schedule(hf, variables_of(flow, given, variables), **how)
@@ -255,4 +253,4 @@ def _make_schedule(
         raise UsageError(f"{target}: --var is for flows; a workflow takes its arguments by --input")
     workflow = find_workflow(target)
     args, kwargs = fitted(workflow, given)
-    hf.perform(set_schedule(hf.client, workflow, args, kwargs, **how))
+    hf.perform(set_schedule(hf.client, how.pop("id"), workflow, args, kwargs, Timetable(**how)))

@@ -309,34 +309,39 @@ def schedule(
     paused stays, unless it is said. A tick for which no worker was there within a minute was missed: ``catch_up`` says
     whether the newest of those is made up for (``one``), ``all`` of them, or ``none``.
     """
-    how: dict[str, Any] = {"queue": queue, "priority": priority, "tags": tags, "deadline": deadline}
-    timing: dict[str, Any] = {"tz": tz, "catch_up": catch_up, "paused": paused}
-    return (yield from set_schedule(client, workflow, args, kwargs, cron=cron, id=id, **timing, **how))
+    when = Timetable(cron, tz, queue, priority, tags, deadline, catch_up, paused)
+    return (yield from set_schedule(client, id, workflow, args, kwargs, when))
+
+
+class Timetable(Struct, frozen=True):
+    """When a schedule starts its runs, and where they stand: see `schedule`. ``by`` is who sets it."""
+
+    cron: str
+    tz: str = "UTC"
+    queue: str = QUEUE
+    priority: int = 0
+    tags: Mapping[str, str] | None = None
+    deadline: float | None = None
+    catch_up: CatchUp = "one"
+    paused: bool | UnsetType = UNSET
+    by: str | None = None
 
 
 def set_schedule(
     client: Client,
+    id: str,
     workflow: Workflow[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    *,
-    cron: str,
-    id: str,
-    tz: str = "UTC",
-    queue: str = QUEUE,
-    priority: int = 0,
-    tags: Mapping[str, str] | None = None,
-    deadline: float | None = None,
-    catch_up: CatchUp = "one",
-    paused: bool | UnsetType = UNSET,
-    by: str | None = None,
+    when: Timetable,
 ) -> Op[Schedule]:
-    """`schedule`, with the arguments of the workflow apart, whatever they are called. ``by`` is who does it."""
+    """`schedule`, with the arguments of the workflow apart, whatever they are called."""
+    cron, tz, tags, paused, by = when.cron, when.tz, tags_of(when.tags), when.paused, when.by
     check_texts(by=by)
-    beginning = checked(client, workflow, tuple(args), dict(kwargs), deadline)
-    place = checked_place(queue, priority)
-    _check(id, cron, tz, catch_up, paused)
-    client.codec.refuse_secrets(msgspec.json.encode([id, tags_of(tags), place.queue, by]), "schedule")
+    beginning = checked(client, workflow, tuple(args), dict(kwargs), when.deadline)
+    place = checked_place(when.queue, when.priority)
+    _check(id, cron, tz, when.catch_up, paused)
+    client.codec.refuse_secrets(msgspec.json.encode([id, tags, place.queue, by]), "schedule")
     now, uid = client.store.clock.now(), new_uid(client.store.clock)
     key = client.journals.new_key(uid)
     given = beginning.given
@@ -351,8 +356,8 @@ def set_schedule(
         tz=tz,
         queue=place.queue,
         priority=place.priority,
-        tags=tags_of(tags),
-        catch_up=catch_up,
+        tags=tags,
+        catch_up=when.catch_up,
         paused=paused is True,
         input=client.journals.seal(uid, key is not None, _PLACE, data, f"arguments of {beginning.workflow}"),
         key_id=key.key_id if key else None,

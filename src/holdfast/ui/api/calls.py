@@ -23,7 +23,7 @@ Q = TypeVar("Q")
 B = TypeVar("B")
 
 
-class Call(Struct, Generic[Q, B], frozen=True, kw_only=True):
+class Call(Struct, Generic[Q, B], frozen=True):
     """What is called for: by whom, about what, with what.
 
     ``params`` are the parts of the path. ``key`` is the same for each repetition of one request: what an operation

@@ -58,12 +58,7 @@ def set_schedule(call: Call[None, shapes.Timetable]) -> ScheduleInfo:
     """Make it, or change it."""
     given = call.body
     workflow, args, kwargs = to_begin(given.workflow, given.input)
-    setting = schedules.set_schedule(
-        call.hf.client,
-        workflow,
-        args,
-        kwargs,
-        id=call.params["schedule"],
+    when = schedules.Timetable(
         cron=given.cron,
         tz=given.tz,
         queue=given.queue,
@@ -74,6 +69,7 @@ def set_schedule(call: Call[None, shapes.Timetable]) -> ScheduleInfo:
         paused=given.paused,
         by=call.person.name,
     )
+    setting = schedules.set_schedule(call.hf.client, call.params["schedule"], workflow, args, kwargs, when)
     schedule: schedules.Schedule = call.hf.perform(setting)
     return schedule.info()
 

@@ -5,20 +5,19 @@ The pages act by `perform` too, so there is one way to do each thing, with the s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.engine.app import Holdfast
 from holdfast.errors import LeaseLost
 from holdfast.ui import streams
 from holdfast.ui.api import fleet_ops, read_ops, write_ops
-from holdfast.ui.api.calls import TURNS, AnyCall, Call, check_match
+from holdfast.ui.api.calls import TURNS, AnyCall, check_match
 from holdfast.ui.api.problems import Refused
-from holdfast.ui.security import Person, Role
+from holdfast.ui.security import Role
 
 
 class Operation(Struct, frozen=True, kw_only=True):
@@ -135,33 +134,18 @@ TABLE = (
 OPERATIONS = {operation.name: operation for operation in TABLE}
 
 
-def perform(
-    hf: Holdfast,
-    name: str,
-    person: Person,
-    *,
-    params: Mapping[str, str] | None = None,
-    query: Struct | None = None,
-    body: Struct | None = None,
-    if_match: str | None = None,
-    key: str | None = None,
-) -> Any:
-    """Carry out an operation for somebody; what it gives. It asks the store, so call it in a thread.
+def perform(name: str, call: AnyCall, *, if_match: str | None = None) -> Any:
+    """Carry out an operation; what it gives. It asks the store, so call it in a thread.
 
     What changes a run wants to know in which state that was seen (``if_match``, its etag; ``*`` for any), and refuses
     if it is another one now.
     """
     operation = OPERATIONS[name]
-    if not person.may(operation.role):
+    if not call.person.may(operation.role):
         raise Refused(403, "ViewOnly", "this token may look, and not act")
-    call: AnyCall = Call(
-        hf=hf,
-        person=person,
-        params=params or {},
-        query=query if query is not None or operation.query is None else operation.query(),
-        body=body if body is not None or operation.body is None else operation.body(),
-        key=key,
-    )
+    query = call.query if call.query is not None or operation.query is None else operation.query()
+    body = call.body if call.body is not None or operation.body is None else operation.body()
+    call = replace(call, query=query, body=body)
     if not operation.guarded:
         return operation.call(call)
     with TURNS.turn(call.params["run"]):

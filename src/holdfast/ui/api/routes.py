@@ -161,16 +161,8 @@ def _carried_out(
     person, headers = current(request), request.headers
 
     def act(key: str | None) -> Given:
-        value = perform(
-            site.holdfast,
-            operation.name,
-            person,
-            params=request.path_params,
-            query=query,
-            body=body,
-            if_match=headers.get("if-match"),
-            key=key,
-        )
+        call: Call[Any, Any] = Call(site.holdfast, person, request.path_params, query, body, key=key)
+        value = perform(operation.name, call, if_match=headers.get("if-match"))
         if isinstance(value, bytes):
             return Given(operation.status, value, kind=LINES)
         return Given(operation.status, msgspec.json.encode(value, enc_hook=str), _etag(value))

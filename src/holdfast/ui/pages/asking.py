@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from holdfast.engine.app import Holdfast
 from holdfast.engine.run.handle import Run
 from holdfast.errors import RunNotFound
+from holdfast.ui.api.calls import Call
 from holdfast.ui.api.operations import perform
 from holdfast.ui.api.problems import Refused, problem_of
 from holdfast.ui.pages.addresses import with_query
@@ -94,11 +95,11 @@ class Ask:
     def perform(self, name: str, **params: Any) -> Any:
         """Carry out an operation of the API that looks at something."""
         query = params.pop("query", None)
-        return perform(self.hf, name, self.person, params=params, query=query)
+        return perform(name, Call(self.hf, self.person, params, query, None))
 
     def act(self, name: str, *, body: Struct | None = None, if_match: str | None = None, **params: str) -> Any:
         """Carry out an operation of the API that changes something, in the name of who is signed in."""
-        return perform(self.hf, name, self.person, params=params, body=body, if_match=if_match)
+        return perform(name, Call(self.hf, self.person, params, None, body), if_match=if_match)
 
     def info(self, id: str) -> RunInfo | None:
         """A run as it stands in lists; None if there is none of this id."""
