@@ -7,9 +7,7 @@ import sqlite3
 from typing import TypeVar
 from urllib.parse import quote
 
-from holdfast.errors import (
-    StoreDamaged,
-)
+from holdfast.errors import StoreDamaged
 from holdfast.stores.sqlite.identity import is_filled
 
 BUSY_SECONDS = 60.0
