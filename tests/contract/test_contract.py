@@ -13,7 +13,7 @@ from holdfast.stores.memory import MemoryStore, _shared
 from holdfast.stores.sqlite.store import SqliteStore
 from holdfast.testing import ManualClock
 from holdfast.testing.contract import USES, FileStoreContract, StoreContract
-from holdfast.testing.contract_author import Author, make
+from holdfast.testing.contract_author import LEASE, Author, make
 
 
 def dropped(contract: StoreContract, store: MemoryStore | SqliteStore | FilesStore, author: Author) -> None:
@@ -50,6 +50,8 @@ class OnDisk(FileStoreContract):
     ) -> None:
         held = other.claim(run.uid, "north")
         other.drop()
+        with pytest.raises(StoreUnusable):  # a heartbeat that was under way takes no lock again
+            other.beat("north", LEASE)
         assert store.find(Filter(orphaned=True)) == [held]
         assert store.claim(run.uid, "east").epoch == held.epoch + 1
 

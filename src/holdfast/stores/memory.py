@@ -70,14 +70,12 @@ class MemoryStore:
         self._closed = False
 
     def get(self, id: str | None = None, *, uid: str | None = None) -> RunRecord | None:
-        with self._lock:
-            self._check_open()
+        with self._open():
             found = self._shelf.runs.get(uid or self._shelf.ids.get(id or "", ""))
             return found.record if found else None
 
     def find(self, filter: Filter, *, before: str | None = None, limit: int = 50) -> list[RunRecord]:
-        with self._lock:
-            self._check_open()
+        with self._open():
             found = [
                 run.record
                 for uid, run in self._shelf.runs.items()
@@ -88,47 +86,41 @@ class MemoryStore:
     def read(
         self, uid: str, lo: int, hi: int, *, saved: bool | None = None, payloads: bool = True, limit: int | None = None
     ) -> list[Entry]:
-        with self._lock:
-            self._check_open()
+        with self._open():
             run = self._shelf.runs.get(uid)
             return run.read(lo, hi, saved=saved, payloads=payloads, limit=limit) if run else []
 
     def inbox(self, uid: str, *, taken: bool = False) -> list[Item]:
-        with self._lock:
-            self._check_open()
+        with self._open():
             run = self._shelf.runs.get(uid)
             return run.items(taken=taken) if run else []
 
     def look(self, queues: Collection[str], workflows: Collection[str], *, limit: int = 100) -> Outlook:
-        with self._lock:
-            self._check_open()
+        with self._open():
             records, now = [run.record for run in self._shelf.runs.values()], self.clock.now()
         return outlook(records, queues, workflows, now, limit)
 
     def take(self, order: Order) -> list[RunRecord]:
-        with self._lock:
-            self._check_open()
+        with self._open():
             records = [run.record for run in self._shelf.runs.values()]
             uids = chosen(order, records, self._alive, self.clock.now())
             return [self.claim(uid, order.worker, alone=order.alone) for uid in uids]
 
     def backlog(self) -> dict[str, Backlog]:
-        with self._lock:
-            self._check_open()
+        with self._open():
             return counted([run.record for run in self._shelf.runs.values()])
 
     def counts(self, upto: int) -> dict[Status, int]:
-        with self._lock:
-            self._check_open()
+        with self._open():
             found = Counter(run.record.status for run in self._shelf.runs.values() if not run.record.hidden)
         return {status: min(found[status], upto) for status in Status}
 
     def version(self) -> int:
-        self._check_open()
-        return self._shelf.version
+        with self._open():
+            return self._shelf.version
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
-        with self._changing():
+        with self._open(changes=True):
             return [self._make(write) for write in batch]
 
     def _make(self, write: Write) -> Outcome:
@@ -148,7 +140,7 @@ class MemoryStore:
         return run.record if isinstance(write, Create) else None
 
     def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
-        with self._changing():
+        with self._open(changes=True):
             run = self._shelf.runs.get(uid)
             record = run.record if run else None
             alive = record is not None and record.worker is not None and self._alive(record.worker)
@@ -157,16 +149,14 @@ class MemoryStore:
             return record
 
     def beat(self, worker: str, lease: float) -> None:
-        with self._lock:
-            self._check_open()
+        with self._open():
             self._enlisted.add(worker)
             self._shelf.workers[worker] = Term.of(self.clock, lease)
             if not lease:
                 self._retire(worker)
 
     def workers(self) -> list[Enlisted]:
-        with self._lock:
-            self._check_open()
+        with self._open():
             known = sorted(self._shelf.workers.items())
             return [term.enlisted(name, self.clock, running=True) for name, term in known]
 
@@ -180,7 +170,7 @@ class MemoryStore:
         return term is not None and term.is_live(self.clock, running=True)
 
     def delete(self, records: Sequence[RunRecord]) -> list[bool | HoldfastError]:
-        with self._changing():
+        with self._open(changes=True):
             return each_deleted(records, self._delete)
 
     def _delete(self, expected: RunRecord) -> bool:
@@ -207,13 +197,12 @@ class MemoryStore:
                 del self._shelf.runs[uid]
 
     def documents(self, kind: str, name: str | None = None) -> list[Document]:
-        with self._lock:
-            self._check_open()
+        with self._open():
             known = sorted(self._shelf.documents.items())
             return [found for (its, named), found in known if its == kind and name in (None, named)]
 
     def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
-        with self._changing():
+        with self._open(changes=True):
             known = self._shelf.documents.pop((kind, name), None)
             fits = (known.version if known else None) == expected
             kept = (Document(name, value, new_version(self.clock)) if value is not None else None) if fits else known
@@ -222,18 +211,15 @@ class MemoryStore:
             return fits
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Around every change of a run."""
+    def _open(self, *, changes: bool = False) -> Iterator[None]:
+        """Around every use. One that changes a run is another version."""
         with self._lock:
-            self._check_open()
+            if self._closed:
+                raise StoreUnusable(self.place, "the store is closed; open it again")
             try:
                 yield
             finally:
-                self._shelf.version += 1
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreUnusable(self.place, "the store is closed; open it again")
+                self._shelf.version += changes
 
     def close(self) -> None:
         with self._lock:

@@ -147,10 +147,7 @@ class MovingContract:
         # Of what has ended nobody would take it in: so it is claimed once more.
         expected = replace(record, status=Status.READY if was in ENDED else was, away=None, was=None)
         assert store.get("coming") == other.get("coming") == expected
-        assert (
-            [one.key for one in other.inbox(record.uid)],
-            keys_taken(other, record.uid),
-        ) == (["k"], ["taken"])
+        assert ([one.key for one in other.inbox(record.uid)], keys_taken(other, record.uid)) == (["k"], ["taken"])
         assert not write_one(store, EndMove(record.uid, epoch=3, here=was))
         assert not write_one(store, EndMove(record.uid, epoch=3))
         allow = ANY if was in ENDED or was is Status.BLOCKED else frozenset({was})

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.kernel.clock import Clock
@@ -38,6 +38,8 @@ from holdfast.kernel.rules import LIVE, Outcome
 from holdfast.stores.files.disk import Disk, File
 from holdfast.stores.protocol import Store
 from holdfast.stores.sqlite.store import SqliteStore
+
+T = TypeVar("T")
 
 
 class Crash(BaseException):
@@ -259,46 +261,33 @@ class CrashStore:
 
     # --- changes
 
-    def _before(self, what: str) -> Store:
+    def _change(self, what: str, make: Callable[[], T]) -> T:
         self.fuse.point(f"before {what}")
-        return self.store
-
-    def _after(self, what: str) -> None:
+        made = make()
         self.fuse.changed()
         self.fuse.point(f"after {what}")
+        return made
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
-        outcomes = self._before("apply").apply(batch)
-        self._after("apply")
-        return outcomes
+        return self._change("apply", lambda: self.store.apply(batch))
 
     def claim(self, uid: str, worker: str, allow: Collection[Status] = LIVE, *, alone: bool = False) -> RunRecord:
-        record = self._before("claim").claim(uid, worker, allow, alone=alone)
-        self._after("claim")
-        return record
+        return self._change("claim", lambda: self.store.claim(uid, worker, allow, alone=alone))
 
     def take(self, order: Order) -> list[RunRecord]:
-        taken = self._before("take").take(order)
-        self._after("take")
-        return taken
+        return self._change("take", lambda: self.store.take(order))
 
     def put_document(self, kind: str, name: str, value: bytes | None, expected: int | None) -> bool:
-        put = self._before("put_document").put_document(kind, name, value, expected)
-        self._after("put_document")
-        return put
+        return self._change("put_document", lambda: self.store.put_document(kind, name, value, expected))
 
     def beat(self, worker: str, lease: float) -> None:
-        self._before("beat").beat(worker, lease)
-        self._after("beat")
+        self._change("beat", lambda: self.store.beat(worker, lease))
 
     def delete(self, records: Sequence[RunRecord]) -> list[bool | HoldfastError]:
-        deleted = self._before("delete").delete(records)
-        self._after("delete")
-        return deleted
+        return self._change("delete", lambda: self.store.delete(records))
 
     def close(self) -> None:
-        self._before("close").close()
-        self._after("close")
+        self._change("close", self.store.close)
 
     def drop(self) -> None:
         """Give the store up as a killed process does, if it can; else close it."""

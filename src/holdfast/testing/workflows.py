@@ -437,9 +437,7 @@ class _Named(CrashStore):
 
     def apply(self, batch: Sequence[Write]) -> list[Outcome]:
         what = ", ".join(_told(write) for write in batch)
-        outcomes = self._before(f"{what} was kept").apply(batch)
-        self._after(f"{what} was kept")
-        return outcomes
+        return self._change(f"{what} was kept", lambda: self.store.apply(batch))
 
 
 def _told(write: Write) -> str:

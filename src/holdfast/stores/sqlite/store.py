@@ -322,7 +322,8 @@ class SqliteStore(SqliteReads):
 
     def _enlist(self, worker: str) -> None:
         """Take the lock of a new worker, and forget those whose processes have ended."""
-        with self._translated():
+        with self._lock, self._translated():
+            self._check_usable()
             self._locks.hold(worker)
             gone = self._locks.ended()
         self._stamp_file()
