@@ -17,6 +17,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, Keyring, ask, gather, patched, receive, step, workflow
 from holdfast import map as each
+from holdfast.engine.workflow.execution import Execution
 from holdfast.errors import RunBlocked, StoreFull, UndoFailed, UndoRefused
 from holdfast.stores.files.disk import Disk, File
 from holdfast.stores.files.store import FilesStore
@@ -125,6 +126,45 @@ def test_a_run_whose_caller_is_interrupted_is_let_go_of_when_its_branches_have_e
     assert hf.start(slow_branches, id="run").result(timeout=10) == 3
     assert at_once == {1: 1, 2: 1}
     assert sorted(events) == ["begun 1", "begun 2"]  # what they gave was kept
+
+
+noticed = threading.Event()
+ended: list[bool] = []
+
+
+@step
+def interrupted(n: int) -> int:
+    if n == 1:
+        # The signal comes to this thread, so the main thread is not woken from its wait. The same happens when it comes
+        # right before the main thread begins to wait.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+    ended.append(noticed.wait(20))
+    return n
+
+
+@workflow
+def interrupted_branches(how: str) -> Any:
+    if how == "first":
+        return holdfast.first(lambda: interrupted(1), lambda: interrupted(2))
+    return gather(lambda: interrupted(1), lambda: interrupted(2))
+
+
+@pytest.mark.parametrize("how", ["gather", "first"])
+def test_an_interrupt_that_wakes_nobody_is_noticed_before_a_branch_ends(
+    hf: Holdfast, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noticed.clear()
+    ended.clear()
+    release = Execution.release
+
+    def released(execution: Execution) -> None:
+        noticed.set()
+        release(execution)
+
+    monkeypatch.setattr(Execution, "release", released)
+    with pytest.raises(KeyboardInterrupt):
+        hf.start(interrupted_branches, how, id="run")
+    assert all(ended)
 
 
 # --- errors that are none

@@ -28,7 +28,8 @@ class Bell:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._rung = threading.Condition()
+        self._lock = threading.RLock()  # not the condition: an interrupt in its __enter__ leaves it locked
+        self._rung = threading.Condition(self._lock)
         self._count = 0
         self._loops: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
         self._attends = not isinstance(store, Telling)
@@ -40,7 +41,7 @@ class Bell:
 
     def ring(self) -> None:
         """Wake everybody of this process who listens."""
-        with self._rung:
+        with self._lock:
             self._count += 1
             self._rung.notify_all()
             waiting = list(self._loops.items())
@@ -70,7 +71,7 @@ class Bell:
             left = every if until is None else min(every, until - time.monotonic())
             if left <= 0:
                 return
-            with self._rung:
+            with self._lock:
                 rung = self._count != heard[1] or self._rung.wait(left)
             if rung or self.heard() != heard:
                 return
@@ -82,7 +83,7 @@ class Bell:
         self._attend()
         event, loop = asyncio.Event(), asyncio.get_running_loop()
         until = None if seconds is None else time.monotonic() + seconds
-        with self._rung:
+        with self._lock:
             self._loops[event] = loop
         try:
             await asyncio.sleep(0)  # the others of this loop get their turn, whatever happens
@@ -99,5 +100,5 @@ class Bell:
                 if not here and await aside(self._store, self.heard) != heard:
                     return
         finally:
-            with self._rung:
+            with self._lock:
                 del self._loops[event]

@@ -231,6 +231,9 @@ def _here(
         outcome = Raised(error)
     except GeneratorExit:  # which would end the operation that drives this, and not the workflow
         outcome = Raised(RuntimeError("the workflow raised GeneratorExit"))
+    except BaseException:  # an interrupt: what its branches do must not be done by another process at the same time
+        execution.interrupt()
+        raise
     finally:
         if not nested:
             driving.discard(thread)

@@ -31,7 +31,8 @@ class Watch:
     def __init__(self, engine: Engine) -> None:
         self.executions: dict[str, Execution] = {}
         self._engine = engine
-        self._news = threading.Condition()
+        self._lock = threading.RLock()  # not the condition: an interrupt in its __enter__ leaves it locked
+        self._news = threading.Condition(self._lock)
         self._told: set[str] = set()
         self._early: set[str] = set()  # of whom there was news, and who are not driven here; or not yet
         self._lapses = 0  # of the worker, as far as they were seen to
@@ -43,7 +44,7 @@ class Watch:
     def watching(self, execution: Execution) -> Iterator[None]:
         """Watch over an execution while it lasts."""
         uid = execution.run.uid
-        with self._news:
+        with self._lock:
             self.executions[uid] = execution
             if uid in self._early:
                 self._early.discard(uid)
@@ -63,7 +64,7 @@ class Watch:
         try:
             yield
         finally:
-            with self._news:
+            with self._lock:
                 self.executions.pop(uid, None)
 
     def parts_of(self, execution: Execution) -> list[Execution]:
@@ -72,7 +73,7 @@ class Watch:
 
     def tell(self, uid: str) -> None:
         """Something was left for a run; if it is driven here, it learns of it at once."""
-        with self._news:
+        with self._lock:
             if uid in self.executions:
                 self._told.add(uid)
                 self._news.notify_all()
@@ -83,7 +84,7 @@ class Watch:
 
     def stop(self) -> None:
         """Watch no longer."""
-        with self._news:
+        with self._lock:
             self._stopped = True
             self._news.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -92,7 +93,7 @@ class Watch:
     def _watch(self) -> None:
         seen, took = -1, 0.0
         while True:
-            with self._news:
+            with self._lock:
                 while not self.executions and not self._stopped:
                     self._news.wait()
                 # No large part of the time, however many they are. That there is another one is no news of the others.
@@ -134,7 +135,7 @@ class Watch:
 
     def beat(self) -> None:
         """With each heartbeat, which must not be held up: have the steps that take long seen to."""
-        with self._news:
+        with self._lock:
             self._beaten = True
             self._news.notify_all()
 

@@ -129,6 +129,13 @@ class Execution:
         """Let any other process go on: what is active may end, and nothing new is done. May be called by any thread."""
         self.stop(Released())
 
+    def interrupt(self) -> None:
+        """The thread that calls the function was interrupted: let its branches end, and nothing new is done."""
+        self.interrupted = True
+        self.release()
+        for pool in self.pools.copy():
+            pool.end()
+
     def mail(self) -> None:
         """Something is in the inbox. A sync workflow looks when it waits, so there is nothing to do."""
 

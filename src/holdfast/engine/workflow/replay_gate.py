@@ -66,7 +66,8 @@ class Gate:
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
         self.held: list[Attempt] = []
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()  # not the condition: an interrupt in its __enter__ leaves it locked
+        self._changed = threading.Condition(self._lock)
         self._left: dict[str, Recorded] | None = None  # what nobody asked for yet; None until somebody wants to know
         self._looks: Attempt | None = None  # the held thread that sees what the others do
         self._waits_until = 0.0
@@ -78,7 +79,7 @@ class Gate:
         """A call was asked for. May be called by any thread, after it was added to `Execution.consumed`."""
         if self._left is None:
             return
-        with self._changed:
+        with self._lock:
             if self._left.pop(key, None) is None:
                 return
             self._waits_until = 0.0
@@ -87,7 +88,7 @@ class Gate:
 
     def admits(self, attempt: Attempt) -> bool:
         """Whether a new call may be made now."""
-        with self._changed:
+        with self._lock:
             if self._is_needed():
                 return False
             if not self._left:
@@ -96,7 +97,7 @@ class Gate:
 
     def check_now(self, attempt: Attempt) -> None:
         """Block the run if a new call, which cannot wait, may be one that was recorded under another key."""
-        with self._changed:
+        with self._lock:
             self._is_needed()
             if self._is_known(attempt):
                 self._block([attempt])
@@ -104,7 +105,7 @@ class Gate:
 
     def defers(self, write: Callable[[], Op[None]]) -> bool:
         """Keep an entry back that nobody waits for, if nothing new may be written yet."""
-        with self._changed:
+        with self._lock:
             if not self._is_needed() and not self._deferred:
                 return False
             self._deferred.append(write)
@@ -112,7 +113,7 @@ class Gate:
 
     def take_deferred(self) -> list[Callable[[], Op[None]]]:
         """What was kept back, to be written now."""
-        with self._changed:
+        with self._lock:
             deferred, self._deferred = self._deferred, []
             if self._left is not None and not self._left:
                 self._let_go()
@@ -120,7 +121,7 @@ class Gate:
 
     def hold_thread(self, attempt: Attempt) -> None:
         """Hold a new call that a thread makes."""
-        with self._changed:
+        with self._lock:
             self.held.append(attempt)
             try:
                 while not self.admits(attempt):
@@ -141,7 +142,7 @@ class Gate:
         ``found`` says what they do. While they wait for something outside, they have time to come back: at least
         until ``latest``, the moment of the last timer that they may have waited for.
         """
-        with self._changed:
+        with self._lock:
             if any(self.admits(attempt) for attempt in self.held):
                 self._let_go()
                 return
@@ -158,7 +159,7 @@ class Gate:
 
     def wake(self) -> None:
         """Let held threads look again, since the execution has stopped."""
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
 
     def _let_go(self) -> None:
@@ -169,7 +170,7 @@ class Gate:
 
     def is_needed(self) -> bool:
         """Whether a recorded call is left that the code must ask for."""
-        with self._changed:
+        with self._lock:
             return self._is_needed()
 
     def _is_needed(self) -> bool:

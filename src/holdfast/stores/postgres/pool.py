@@ -32,7 +32,8 @@ class Pool:
         self._connect = connect
         self._idle: deque[tuple[LentConnection, float]] = deque()  # and when it was used; the last one is at the end
         self._blank: deque[None] = deque([None] * size)  # one for each connection that may still be made
-        self._left = threading.Condition()
+        self._lock = threading.RLock()  # not the condition: an interrupt in its __enter__ leaves it locked
+        self._left = threading.Condition(self._lock)
         self._waiting = 0
         self._closed = False
 
@@ -58,7 +59,7 @@ class Pool:
         with suppress(IndexError):
             return self._blank.pop()
         until = time.monotonic() + timeout
-        with self._left:
+        with self._lock:
             self._waiting += 1  # before it looks again, so that who leaves one after that sees it
             try:
                 while True:
@@ -75,7 +76,7 @@ class Pool:
     def _leave(self, idle: tuple[LentConnection, float] | None) -> None:
         self._blank.append(None) if idle is None else self._idle.append(idle)
         if self._waiting:
-            with self._left:
+            with self._lock:
                 self._left.notify()
 
     def put(self, conn: LentConnection) -> None:

@@ -39,9 +39,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_threads
 from contextlib import contextmanager, suppress
 from contextvars import Context, copy_context
@@ -62,6 +63,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 MAX_THREADS = 32
+LOOK = 0.5  # seconds: Python does not notice an interrupt that comes right before a thread waits, until it wakes
 
 Branch = Callable[[], Any] | Awaitable[Any]
 
@@ -173,6 +175,21 @@ def _results(outcomes: list[Any], keep_errors: bool) -> list[Any]:
     return [outcome.error if isinstance(outcome, _Failed) else outcome for outcome in outcomes]
 
 
+def _until(
+    futures: Iterable[Future[Any]], enough: Callable[[Iterable[bool]], bool], seconds: float | None = None
+) -> set[Future[Any]]:
+    """Wait until enough futures are done, or for some seconds; those that are done."""
+    waited = set(futures)
+    when = FIRST_COMPLETED if enough is any else ALL_COMPLETED
+    until = None if seconds is None else time.monotonic() + seconds
+    while waited:
+        left = LOOK if until is None else min(LOOK, max(until - time.monotonic(), 0.0))
+        done = wait_for_threads(waited, timeout=left, return_when=when).done
+        if enough(future in done for future in waited) or (until is not None and time.monotonic() >= until):
+            return done
+    return waited
+
+
 class _Failed:
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -223,8 +240,9 @@ class Threads:
         self._unbegun: deque[_Job] = deque()
         self._wanting = 0  # threads that wait for a slot to go on
         self._busy = 0  # jobs that a thread has, or is about to have
-        self._changed = threading.Condition(scope.execution.threads_lock)
-        with self._changed:
+        self._lock = scope.execution.threads_lock  # not the condition: an interrupt in its __enter__ leaves it locked
+        self._changed = threading.Condition(self._lock)
+        with self._lock:
             scope.execution.pools.append(self)
         for inner, branch in zip(self.scopes, branches, strict=True):
             self.begin(inner, branch)
@@ -236,7 +254,7 @@ class Threads:
         assert callable(branch)
         inner.slot = Slot(self)
         job = _Job(inner.slot, Future(), context, branch)
-        with self._interruptible(), self._changed:
+        with self._interruptible(), self._lock:
             self.futures.append(job.future)
             self._unbegun.append(job)
             self._hand_out()
@@ -251,18 +269,18 @@ class Threads:
 
     def free(self, slot: Slot) -> None:
         """Take the slot of a branch, for others."""
-        with self._changed:
+        with self._lock:
             if slot.is_taken:
                 self._release(slot)
                 self._hand_out()
 
     def take(self, slot: Slot) -> None:
         """Give a branch its slot again, when there is one."""
-        with self._changed:
+        with self._lock:
             self._wanting += 1
             try:
                 while not slot.is_taken and not self._free:
-                    self._changed.wait()
+                    self._changed.wait(LOOK)
             finally:
                 self._wanting -= 1
             if not slot.is_taken:  # by another thread of the same branch
@@ -293,10 +311,10 @@ class Threads:
     def _work(self, job: _Job | None) -> None:
         thread = threading.get_ident()
         while job is not None:
-            with self._changed:
+            with self._lock:
                 self.threads.add(thread)
             _call(job)
-            with self._changed:
+            with self._lock:
                 self.threads.discard(thread)
                 self._busy -= 1
                 if job.slot.is_taken:
@@ -309,12 +327,12 @@ class Threads:
     def wait_for_any(self, futures: Sequence[Future[Any]]) -> None:
         """Until one of these has ended, or waits for something durable."""
         with self._resting(futures, any), self._interruptible():
-            wait_for_threads(futures, return_when=FIRST_COMPLETED)
+            _until(futures, any)
 
     def wait(self) -> None:
         """Until all have ended, or wait for something durable."""
         with self._resting(self.futures, all), self._interruptible():
-            wait_for_threads(self.futures)
+            _until(self.futures, all)
         self._pool.shutdown()
 
     def wait_for_one(self, seconds: float | None) -> int | None:
@@ -322,7 +340,8 @@ class Threads:
         pending = set(self.futures)
         while pending:
             with self._resting(list(pending), any), self._interruptible():
-                done, pending = wait_for_threads(pending, timeout=seconds, return_when=FIRST_COMPLETED)
+                done = _until(pending, any, seconds)
+                pending -= done
             if not done:
                 return None
             for future in self.futures:
@@ -334,12 +353,12 @@ class Threads:
     def _resting(self, futures: Sequence[Future[Any]], enough: Callable[[Iterable[bool]], bool]) -> Iterator[None]:
         """While this thread waits for its branches, it asks for nothing: until they have ended, not until it wakes."""
         resting, thread = self.scope.execution.resting, threading.get_ident()
-        with self._changed:
+        with self._lock:
             resting[thread] = lambda: not enough(future.done() for future in futures)
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 del resting[thread]
         self.scope.take_slots()
 
@@ -351,19 +370,22 @@ class Threads:
         try:
             yield
         except BaseException:  # an interrupt, too
-            self.scope.execution.interrupted = True
-            self.scope.execution.release()
-            self._cancel()
-            with self._changed:
-                while self._busy:
-                    self._changed.wait()
+            self.scope.execution.interrupt()
+            self.end()
             raise
 
     # --- the end
 
+    def end(self) -> None:
+        """Wait until no branch is being called, and begin none."""
+        self._cancel()
+        with self._lock:
+            while self._busy:
+                self._changed.wait(LOOK)
+
     def close(self) -> None:
         """Nothing more is begun; what is still being called is left to itself."""
-        with self._changed:
+        with self._lock:
             self._unbegun.clear()
             with suppress(ValueError):  # it was closed before
                 self.scope.execution.pools.remove(self)
