@@ -1,7 +1,7 @@
 """The walk of a call through the modules: of a plain step, of an answer, and of a rollback, on SQLite.
 
     python bench/walks.py            prints modules, calls and changes of module
-    python bench/walks.py --mermaid  prints each walk as a sequence of rooms, as ARCHITECTURE.md shows it
+    python bench/walks.py --mermaid  prints each walk as a picture of the rooms it comes to, as ARCHITECTURE.md shows it
 
 Only calls of Python functions in `holdfast` are counted, in the thread that makes the call.
 """
@@ -53,10 +53,23 @@ class Walk:
         """How often the walk goes from one module to another."""
         return sum(one != two for one, two in pairwise(self.path))
 
-    def rooms(self) -> list[str]:
-        """The packages that it passes through, without repeating one right after itself."""
-        rooms = [os.path.dirname(module) or module for module in self.modules]
-        return [room for n, room in enumerate(rooms) if n == 0 or rooms[n - 1] != room]
+    def picture(self) -> str:
+        """The packages that it comes to, each with its modules, and from where it comes there first."""
+        rooms: dict[str, list[str]] = {}
+        ways: list[tuple[str, str]] = []
+        before = ""
+        for module in self.path:
+            room, _, name = module.rpartition("/")
+            if room not in rooms and before:
+                ways.append((before, room))
+            names = rooms.setdefault(room, [])
+            if name not in names:
+                names.append(name)
+            before = room
+        numbers = {room: f"r{n}" for n, room in enumerate(rooms)}
+        lines = [f'  {numbers[room]}["<b>{room or "holdfast"}</b><br/>{"<br/>".join(rooms[room])}"]' for room in rooms]
+        lines += [f"  {numbers[here]} --> {numbers[there]}" for here, there in ways]
+        return "\n".join(["```mermaid", "flowchart LR", *lines, "```"])
 
 
 def give_back(result: int, n: int) -> None:
@@ -128,15 +141,7 @@ def main() -> None:
     """Print them."""
     for one in walks():
         if "--mermaid" in sys.argv:
-            print("```mermaid\nflowchart LR")
-            rooms = one.rooms()
-            names = {room: f"r{n}" for n, room in enumerate(dict.fromkeys(rooms))}
-            for room, short in names.items():
-                print(f'  {short}["{room}"]')
-            pairs = dict.fromkeys(pairwise(rooms))
-            for here, there in pairs:
-                print(f"  {names[here]} --> {names[there]}")
-            print("```")
+            print(one.picture())
         else:
             print(f"{one.name}: {len(one.modules)} modules, {len(one.path)} calls, {one.changes} changes of module")
             print("  " + " > ".join(one.modules))
