@@ -104,5 +104,5 @@ def fill(hf: Holdfast, folder: Path) -> list[str]:
     assert record.worker is not None
     died = hf.enqueue(selling.room, "attic", queue="mail", id="died")
     hf.client.store.claim(died.uid, "another.process")
-    hf.client.store.retire("another.process")
+    hf.client.store.beat("another.process", 0)
     return [info.id for info in hf.runs(limit=100)]

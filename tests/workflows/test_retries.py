@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Status, step, this_step, workflow
-from holdfast.engine.workflow.step import Retry
+from holdfast.engine.workflow.attempts import Retry
 from holdfast.errors import StepTimeout, StoreUnusable
 from holdfast.testing import ManualClock
 from holdfast.testing.crash import Crash

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.engine.workflow.step import Retry as StepRetry
+from holdfast.engine.workflow.attempts import Retry as StepRetry
 from holdfast.errors import StepTimeout
 from holdfast.flow.actions.actions import FailedForNow
 from holdfast.flow.file.model import Retry, Step

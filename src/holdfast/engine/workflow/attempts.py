@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from holdfast.engine.access.operations import Call, Op, Read
 from holdfast.engine.log import DEBUG, INFO, WARNING, is_told, tell
 from holdfast.engine.workflow.effects_in_flight import Cancellation, uninterrupted
@@ -23,6 +25,25 @@ if TYPE_CHECKING:
     from holdfast.codec import Codec
     from holdfast.engine.workflow.execution import Execution
     from holdfast.engine.workflow.step import StepCall, StepFunction
+
+
+class Retry(Struct, frozen=True):
+    """How a step is tried again: how often, how long to wait in between, and after which errors."""
+
+    times: int = 0
+    delay: float = 1.0
+    backoff: float = 2.0
+    max_delay: float = 60.0
+    jitter: bool = True
+    on: tuple[type[Exception], ...] = (Exception,)
+
+    def pause(self, attempt: int, chance: float) -> float:
+        """Seconds to wait after an attempt (from 1) failed; ``chance`` is between 0 and 1."""
+        try:
+            seconds = min(self.delay * self.backoff ** (attempt - 1), self.max_delay)
+        except OverflowError:  # after some thousand attempts
+            seconds = self.max_delay
+        return seconds * (0.5 + chance / 2) if self.jitter else seconds
 
 
 def attempts(call: StepCall, data: Data) -> Op[Any]:

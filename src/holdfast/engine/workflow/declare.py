@@ -25,8 +25,9 @@ from typing import (
 from msgspec import Struct
 
 from holdfast.engine.argument_checks import check_options, check_texts
+from holdfast.engine.workflow.attempts import Retry
 from holdfast.engine.workflow.scope import current_scope, here
-from holdfast.engine.workflow.step import Retry, StepFunction, annotations_of
+from holdfast.engine.workflow.step import StepFunction, annotations_of
 from holdfast.engine.workflow.undo_functions import check_signature, name_of
 from holdfast.errors import UsageError
 

@@ -33,7 +33,7 @@ from msgspec import Struct
 from holdfast.engine.access.operations import Op, drive, drive_async, refuse_awaitable
 from holdfast.engine.argument_checks import check_options, check_texts
 from holdfast.engine.log import DEBUG, is_told
-from holdfast.engine.workflow.attempts import attempts, failed_attempt
+from holdfast.engine.workflow.attempts import Retry, attempts, failed_attempt
 from holdfast.engine.workflow.effect_step import act
 from holdfast.engine.workflow.outcomes import Aborted
 from holdfast.engine.workflow.replay import check_same
@@ -58,25 +58,6 @@ Ts = TypeVarTuple("Ts")
 F = TypeVar("F", bound=Callable[..., Any])
 
 DONE = Kind.DONE.value  # a plain text: the garbage collector need not look after what holds nothing else
-
-
-class Retry(Struct, frozen=True):
-    """How a step is tried again: how often, how long to wait in between, and after which errors."""
-
-    times: int = 0
-    delay: float = 1.0
-    backoff: float = 2.0
-    max_delay: float = 60.0
-    jitter: bool = True
-    on: tuple[type[Exception], ...] = (Exception,)
-
-    def pause(self, attempt: int, chance: float) -> float:
-        """Seconds to wait after an attempt (from 1) failed; ``chance`` is between 0 and 1."""
-        try:
-            seconds = min(self.delay * self.backoff ** (attempt - 1), self.max_delay)
-        except OverflowError:  # after some thousand attempts
-            seconds = self.max_delay
-        return seconds * (0.5 + chance / 2) if self.jitter else seconds
 
 
 class StepFunction(Generic[P, R_co]):
