@@ -23,14 +23,14 @@ MUTANTS = [
     ),
     Mutant(
         "join-does-not-wait",
-        f"{GRAPH}/ways.py",
+        f"{GRAPH}/routing.py",
         "if ways.needed(name) is None and not any(other in ways.feeders(name) for other in others):",
         "if ways.needed(name) is None:",
         f'{TESTS}/test_joins.py -k "different_lengths"',
     ),
     Mutant(
         "waiting-joins-never-fire",
-        f"{GRAPH}/ways.py",
+        f"{GRAPH}/routing.py",
         "fires = [name for name in patient if ways.needed(name) is None][:1]",
         "fires = []",
         f'{TESTS}/test_joins.py -k "wait_for_each_other"',
@@ -44,7 +44,7 @@ MUTANTS = [
     ),
     Mutant(
         "until-is-ignored",
-        f"{GRAPH}/ways.py",
+        f"{GRAPH}/routing.py",
         "if node.until is not None and not node.until(state):",
         "if node.until is not None and False:",
         f'{TESTS}/test_runs.py -k "until"',
@@ -58,7 +58,7 @@ MUTANTS = [
     ),
     Mutant(
         "router-goes-anywhere",
-        f"{GRAPH}/ways.py",
+        f"{GRAPH}/routing.py",
         "if target not in router.targets:",
         "if False:",
         f'{TESTS}/test_runs.py -k "router_that_gives"',

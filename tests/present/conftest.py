@@ -73,6 +73,6 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     folder: Path = tmp_path_factory.mktemp("gallery")
     url = f"sqlite:///{folder / 'runs.db'}"
     with holdfast.open(url) as hf, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("holdfast.present.standing.SOON", timedelta(seconds=-1))  # the same, however long the tests take
+        patch.setattr("holdfast.present.status.SOON", timedelta(seconds=-1))  # the same, however long the tests take
         ids = gallery.fill(hf, folder)
         yield Both(hf, url, ids)

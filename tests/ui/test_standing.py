@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 import holdfast
 from holdfast import Holdfast, flow, step, workflow
-from holdfast.present import standing
+from holdfast.present import status
 from holdfast.present.input import input_of
 from holdfast.present.remedies import remedies_of, worker_for
 from holdfast.ui.pages.addresses import run_url
@@ -39,7 +39,7 @@ def pages(serving: Serve, hf: Holdfast) -> TestClient:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is ready is expected to be taken at once."""
-    monkeypatch.setattr(standing, "SOON", timedelta(seconds=-1))
+    monkeypatch.setattr(status, "SOON", timedelta(seconds=-1))
     monkeypatch.setattr("holdfast.ui.pages.work.SOON", timedelta(seconds=-1))
 
 
@@ -144,8 +144,8 @@ def test_a_reason_of_its_own_is_told_before_that_nobody_takes_it(
 ) -> None:
     run = hf.enqueue(selling.room, "attic", id="r")
     info = replace(run.info(), reason="waits for another process: version 2 is wanted")
-    assert standing.standing(hf, info).note == info.reason
-    assert standing.standing(hf, run.info()).note == "no live worker of queue default is known"
+    assert status.standing(hf, info).note == info.reason
+    assert status.standing(hf, run.info()).note == "no live worker of queue default is known"
 
 
 def test_what_was_just_enqueued_is_not_said_to_be_left_alone(hf: Holdfast, pages: TestClient) -> None:

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.cli.remedies import in_commands, typed
 from holdfast.engine.app import Holdfast
-from holdfast.present.standing import Standing, remark, standings
+from holdfast.present.status import Standing, remark, standings
 from holdfast.present.words import ago, one_line, printable, word, workflow_of
 from holdfast.views import RunInfo
 

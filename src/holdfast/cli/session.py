@@ -24,7 +24,7 @@ from holdfast.present.follower import Follower
 from holdfast.present.outcome import Outcome, outcome_of
 from holdfast.present.questions import open_questions, open_runs
 from holdfast.present.remedies import Remedy, remedies_of
-from holdfast.present.standing import Standing, standing
+from holdfast.present.status import Standing, standing
 from holdfast.present.words import joined, mark, one_line, span, word
 from holdfast.views import Question, RunInfo
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any
 
-from holdfast.codec.reach import reachable
+from holdfast.codec.annotation_classes import reachable
 from holdfast.codec.refused import Damaged, Refused
 from holdfast.codec.shapes import EnumShape, Shape, name_of, shape_of
 from holdfast.codec.tree import TAG, Tree

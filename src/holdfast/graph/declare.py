@@ -21,15 +21,15 @@ from holdfast.graph.draw.mermaid import mermaid
 from holdfast.graph.draw.run_path import path_of, topology_of
 from holdfast.graph.draw.svg import svg
 from holdfast.graph.draw.svg_path import Path
-from holdfast.graph.execute import on_loop, plainly
 from holdfast.graph.execution import Running
 from holdfast.graph.model import Definition, Edge, Node, Quorum, Router
 from holdfast.graph.nodes import node_of
 from holdfast.graph.plan import EDIT, Plan, begun
+from holdfast.graph.routing import Ways
+from holdfast.graph.stages import on_loop, plainly
 from holdfast.graph.state import Held, StateType, as_mapping
 from holdfast.graph.topology import Topology, topology
 from holdfast.graph.verify import verify
-from holdfast.graph.ways import Ways
 from holdfast.kernel.model import Status
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Running a graph: calls what is queued, saves what became of it, and waits where there is something to wait for.
 
 `Running` is one drive of a graph under a lease. What is decided, the `Plan` decides; what it writes goes through the
-run's execution, like anything that a workflow does. Its operations are driven in two ways, by `holdfast.graph.execute`.
+run's execution, like anything that a workflow does. Its operations are driven in two ways, by `holdfast.graph.stages`.
 """
 
 from __future__ import annotations

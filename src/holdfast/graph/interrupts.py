@@ -10,9 +10,9 @@ from holdfast.errors import HoldfastError
 from holdfast.graph.model import Definition
 from holdfast.graph.plan import ITEM, Plan, Task
 from holdfast.graph.reducers import Delta
+from holdfast.graph.routing import Ways
 from holdfast.graph.state import Held
 from holdfast.graph.topology import differences
-from holdfast.graph.ways import Ways
 from holdfast.kernel.journal import Data
 from holdfast.kernel.model import Kind
 

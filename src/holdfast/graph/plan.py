@@ -32,8 +32,8 @@ from holdfast.codec.readonly import frozen
 from holdfast.errors import UpdateRefused
 from holdfast.graph.model import END, Node
 from holdfast.graph.reducers import Delta
+from holdfast.graph.routing import Ways, fire
 from holdfast.graph.state import Held, Update
-from holdfast.graph.ways import Ways, fire
 
 ITEM = ":"  # between a map and the number of its item
 EDIT = "edit"  # in the place of a node's name, for what a person changed

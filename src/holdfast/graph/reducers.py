@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_origin
 from holdfast.codec import Codec, Tree, diff
 from holdfast.codec.readonly import ReadOnlyDict, ReadOnlyList, ReadOnlySet, frozen
 from holdfast.codec.tree import TAG, canonical
-from holdfast.graph.fits import contents
+from holdfast.graph.type_fit import contents
 
 Delta = dict[str, Any]
 Reducer = Callable[[Any, Any], Any]

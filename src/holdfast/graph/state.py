@@ -28,8 +28,7 @@ from holdfast.codec.shapes import Shape, shape_of
 from holdfast.codec.tree import TAG
 from holdfast.errors import NotStorable, TypeMissing, UpdateRefused, UsageError
 from holdfast.graph.fields import Field, fields_of, type_name
-from holdfast.graph.fits import contents, misfit, type_text
-from holdfast.graph.models import model_checks
+from holdfast.graph.pydantic_state import model_checks
 from holdfast.graph.reducers import (
     ABSENT,
     Cell,
@@ -44,6 +43,7 @@ from holdfast.graph.reducers import (
     union,
     whole,
 )
+from holdfast.graph.type_fit import contents, misfit, type_text
 
 Update = dict[str, Tree]  # what a node brings, by field, as it is stored
 _COLLECTIONS = (list, tuple, set, frozenset)

@@ -10,7 +10,7 @@ from holdfast.present.input import Input, input_of
 from holdfast.present.outcome import Outcome, outcome_of
 from holdfast.present.questions import Untaken, open_questions, untaken_answers
 from holdfast.present.remedies import Remedy, remedies_of
-from holdfast.present.standing import Standing, standing
+from holdfast.present.status import Standing, standing
 from holdfast.present.timeline import Window, window
 from holdfast.views import Question, RunInfo
 

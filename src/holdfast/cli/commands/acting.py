@@ -30,7 +30,7 @@ from holdfast.errors import AnswerRefused, QuestionClosed, UsageError
 from holdfast.present.arguments import declare
 from holdfast.present.questions import open_questions
 from holdfast.present.remedies import remedies_of
-from holdfast.present.standing import has_died
+from holdfast.present.status import has_died
 from holdfast.present.words import one_line
 from holdfast.views import Question
 

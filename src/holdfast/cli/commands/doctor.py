@@ -26,7 +26,7 @@ from holdfast.engine.access.held_run import NOT_UNDONE
 from holdfast.engine.app import Holdfast
 from holdfast.errors import HoldfastError, StoreDamaged
 from holdfast.present.remedies import worker_for
-from holdfast.present.standing import SOON, neglected
+from holdfast.present.status import SOON, neglected
 from holdfast.present.words import counted, one_line, span
 from holdfast.stores.protocol import Examined
 

@@ -19,7 +19,7 @@ from holdfast.present.about import journal_lines
 from holdfast.present.description import describe
 from holdfast.present.diff import Difference, changes, state_of
 from holdfast.present.names import fan_of, task_name
-from holdfast.present.standing import Standing
+from holdfast.present.status import Standing
 from holdfast.present.timeline import Bar
 from holdfast.present.words import ago, clock, joined, one_line, printable, short, undo_word, workflow_of
 from holdfast.views import EntryContents, RunInfo

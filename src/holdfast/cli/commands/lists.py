@@ -12,7 +12,7 @@ from holdfast.cli.remedies import command_line, told_error
 from holdfast.cli.rendering import RUN_TITLES, columns, run_rows, say, write_json
 from holdfast.engine.app import Holdfast
 from holdfast.errors import KeyMissing, RunError
-from holdfast.present.standing import dead_of
+from holdfast.present.status import dead_of
 from holdfast.present.words import ago, one_line
 from holdfast.views import Field, Question, RunInfo
 

@@ -37,7 +37,7 @@ from holdfast.kernel.model import ENDED, Status
 from holdfast.present.arguments import declare, fitted
 from holdfast.present.follower import Follower
 from holdfast.present.remedies import module_words, worker_for
-from holdfast.present.standing import has_died, standing
+from holdfast.present.status import has_died, standing
 from holdfast.present.words import one_line, workflow_of
 from holdfast.views import RunInfo
 

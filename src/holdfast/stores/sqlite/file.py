@@ -8,14 +8,7 @@ import threading
 import weakref
 from contextlib import closing, suppress
 
-from holdfast.errors import (
-    StoreDamaged,
-    StoreError,
-    StoreReadOnly,
-    StoreReplaced,
-    StoreTooNew,
-    UsageError,
-)
+from holdfast.errors import StoreDamaged, StoreError, StoreReadOnly, StoreReplaced, StoreTooNew, UsageError
 from holdfast.stores.locks import Presence, WorkerLocks
 from holdfast.stores.mounts import check_disk
 from holdfast.stores.protocol import READER, WRITER

@@ -14,7 +14,7 @@ from holdfast.engine.run.handle import Run
 from holdfast.errors import NoCheckpoint, RunNotFound
 from holdfast.kernel.model import RunRecord
 from holdfast.kernel.rules import check_id
-from holdfast.present.standing import living
+from holdfast.present.status import living
 from holdfast.ui.api.problems import Refused
 from holdfast.ui.security import Person
 from holdfast.ui.shapes import RunView, etag_of, run_view

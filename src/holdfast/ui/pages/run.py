@@ -15,7 +15,7 @@ from holdfast.graph.draw.svg import svg
 from holdfast.kernel.model import ENDED, Status
 from holdfast.present.description import describe
 from holdfast.present.remedies import Remedy, remedies_of
-from holdfast.present.standing import Standing, standing
+from holdfast.present.status import Standing, standing
 from holdfast.ui.api.problems import without_place
 from holdfast.ui.chart import chart
 from holdfast.ui.pages.addresses import run_url

@@ -14,7 +14,7 @@ from holdfast.engine.workflow.declare import registered_names
 from holdfast.errors import HoldfastError
 from holdfast.kernel.model import ENDED, Status
 from holdfast.present.about import newest
-from holdfast.present.standing import Standing, remark, standings
+from holdfast.present.status import Standing, remark, standings
 from holdfast.present.words import short
 from holdfast.ui import shapes
 from holdfast.ui.api.problems import Refused, without_place

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from holdfast.present.standing import SOON, neglected
+from holdfast.present.status import SOON, neglected
 from holdfast.ui import shapes
 from holdfast.ui.pages.asking import Ask
 

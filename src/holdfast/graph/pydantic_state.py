@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.codec.readonly import Quiet, thawed
 from holdfast.codec.shapes import Shape, shape_of
-from holdfast.graph.fits import misfit
+from holdfast.graph.type_fit import misfit
 
 _CONFIG = {"validate_assignment": True, "frozen": False, "populate_by_name": True}
 
