@@ -1,5 +1,6 @@
 """What only the SQLite store does: queueing writers, and compression that must not mislead."""
 
+import errno
 import fcntl
 import os
 import time
@@ -9,12 +10,12 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.stores.sqlite import file
+from holdfast.stores.sqlite import transactions
 from holdfast.stores.sqlite.transactions import WriterLock
 
 
 def test_a_writer_that_stands_still_is_reported_after_a_while(memdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(transactions, "BUSY_SECONDS", 0.2)
     with holdfast.open(f"sqlite:///{memdir / 'runs.db'}") as hf:
         run = hf.run("run")
         fd = os.open(memdir / "runs.db.locks" / "writer", os.O_RDWR)
@@ -81,3 +82,19 @@ def test_a_store_that_fails_does_not_stand_in_the_way_of_a_fork(memdir: Path) ->
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     hf.run("run")
     hf.close()
+
+
+@pytest.mark.parametrize("fails", ["holdfast.stores.locks.Presence.come_in", "holdfast.stores.sqlite.file.glance"])
+def test_a_store_that_cannot_be_opened_leaves_nothing_open(
+    memdir: Path, fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holdfast.open(f"sqlite:///{memdir}/runs.db").client.store.drop()  # as a process that was killed leaves it
+    before = len(os.listdir("/proc/self/fd"))
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(fails, full)
+    with pytest.raises(holdfast.errors.StoreFull):
+        holdfast.open(f"sqlite:///{memdir}/runs.db")
+    assert len(os.listdir("/proc/self/fd")) == before

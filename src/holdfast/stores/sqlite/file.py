@@ -6,7 +6,7 @@ import os
 import sqlite3
 import threading
 import weakref
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 
 from holdfast.errors import StoreDamaged, StoreError, StoreReadOnly, StoreReplaced, StoreTooNew, UsageError
 from holdfast.stores.locks import Presence, WorkerLocks
@@ -89,30 +89,26 @@ class SqliteFile(Transactions):
         os.makedirs(self.path + ".locks", exist_ok=True)
         self._locks = WorkerLocks(self.path + ".locks")
         self._writer_lock = self._open_writer_lock()
-        try:
+        with ExitStack() as opened:  # whatever goes wrong, also an interrupt: nothing stays open
+            opened.callback(self._writer_lock.close)
             self._presence = Presence(os.path.join(self.path + ".locks", "open"))
+            opened.callback(self._presence.close)
             unclean = self._presence.left_open or (self._presence.alone and is_filled(self.path + "-wal"))
             self._db = self._connect(LentConnection)
+            opened.callback(self._db.close)
             self._cursor = self._db.cursor()
-            try:
-                self._identify()
-                self._migrate()
-                if unclean and (damage := glance(self._db, GLANCE)) is not None:
-                    raise StoreDamaged(self.place, f"it was not closed, and is damaged now: {damage}; {REMEDY}")
-                self._log = log_of(self.path)
-                self._reader = self._connect(sqlite3.Connection)
-                self._watch = self._reader.cursor()
-            except BaseException:  # also an interrupt: nothing stays open
-                self._db.close()
-                self._close_log()
-                raise
+            self._identify()
+            self._migrate()
+            if unclean and (damage := glance(self._db, GLANCE)) is not None:
+                raise StoreDamaged(self.place, f"it was not closed, and is damaged now: {damage}; {REMEDY}")
+            self._log = log_of(self.path)
+            opened.callback(self._close_log)
+            self._reader = self._connect(sqlite3.Connection)
+            opened.callback(self._reader.close)
+            self._watch = self._reader.cursor()
             self._reader.execute("PRAGMA query_only = 1")
             self._presence.come_in()
-        except BaseException:  # as above
-            if self._presence is not None:
-                self._presence.close()
-            self._writer_lock.close()
-            raise
+            opened.pop_all()
         self._writer_lock.free()
 
     def _open_writer_lock(self) -> WriterLock:
