@@ -292,7 +292,7 @@ def damage(
 
     def change(run: Any, seq: int) -> None:
         if store_url.startswith("memory"):
-            journal = memory._shared[store_url.removeprefix("memory://")].journals[run.uid]
+            journal = memory._shared[store_url.removeprefix("memory://")].runs[run.uid]
             place = seq - journal.record.base
             journal.entries[place] = replace(journal.entries[place], payload=b'{"damaged": 1}')
         elif store_url.startswith("sqlite"):

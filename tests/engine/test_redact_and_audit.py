@@ -323,7 +323,7 @@ def test_rows_or_lines_removed_by_hand(
         case "memory":
             from holdfast.stores.memory import _shared
 
-            del _shared[store_url.removeprefix("memory://")].journals[run.uid].entries[3:]
+            del _shared[store_url.removeprefix("memory://")].runs[run.uid].entries[3:]
         case "sqlite":
             with sqlite3.connect(store_url.removeprefix("sqlite:///")) as db:
                 db.execute("DELETE FROM entry WHERE seq > 2")
@@ -352,7 +352,7 @@ def test_a_gap_is_found(
         case "memory":
             from holdfast.stores.memory import _shared
 
-            del _shared[store_url.removeprefix("memory://")].journals[run.uid].entries[2]
+            del _shared[store_url.removeprefix("memory://")].runs[run.uid].entries[2]
         case "sqlite":
             with sqlite3.connect(store_url.removeprefix("sqlite:///")) as db:
                 db.execute("DELETE FROM entry WHERE seq = 2")
