@@ -57,7 +57,7 @@ def test_nobody_goes_on_with_it_who_cannot(
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is ready is expected to be taken at once."""
-    for module in ("present.standing", "cli.commands.doctor"):
+    for module in ("present.status", "cli.commands.doctor"):
         monkeypatch.setattr(f"holdfast.{module}.SOON", timedelta(seconds=-1))
 
 
